@@ -1,0 +1,37 @@
+# Everything runs in .venv, which is made once and again only when pyproject.toml or constraints.txt change.
+PYTHON ?= python3
+BIN := .venv/bin
+FILES := pyproject.toml constraints.txt
+
+.PHONY: demo test slow benchmarks clean
+
+demo: .venv/.installed
+	$(BIN)/glassformer notes --tour
+
+test: .venv/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 -m "not slow"
+
+slow: .venv/.installed-dev
+	$(BIN)/pytest -m slow
+
+benchmarks: .venv/.installed-dev
+	$(BIN)/python benchmarks/model.py
+
+clean:
+	rm -rf .venv build dist
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+# torch alone and pinned first: asked for by a range, pip would fetch the CUDA build.
+.venv/.installed: .venv/bin/python $(FILES)
+	$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/.installed-dev: .venv/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

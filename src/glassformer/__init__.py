@@ -1,0 +1,68 @@
+"""glassformer: the encoder-decoder Transformer you can train, run and see through."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from glassformer.config import ModelConfig, SearchConfig, preset
+    from glassformer.convert.folder import load_model, save_model
+    from glassformer.convert.torch_transformer import from_torch
+    from glassformer.errors import GlassformerError
+    from glassformer.model.trace import Trace, altering, look, replace, scale, skip, zero
+    from glassformer.model.transformer import Transformer
+    from glassformer.search.beam import Hypotheses, beam_search
+
+__version__ = "0.1.0"
+
+# Looked up on first use, so that `import glassformer` does not wait for torch.
+_HOMES = {
+    "GlassformerError": "errors",
+    "Hypotheses": "search.beam",
+    "ModelConfig": "config",
+    "SearchConfig": "config",
+    "Trace": "model.trace",
+    "Transformer": "model.transformer",
+    "altering": "model.trace",
+    "beam_search": "search.beam",
+    "from_torch": "convert.torch_transformer",
+    "load_model": "convert.folder",
+    "look": "model.trace",
+    "preset": "config",
+    "replace": "model.trace",
+    "save_model": "convert.folder",
+    "scale": "model.trace",
+    "skip": "model.trace",
+    "zero": "model.trace",
+}
+
+__all__ = [
+    "GlassformerError",
+    "Hypotheses",
+    "ModelConfig",
+    "SearchConfig",
+    "Trace",
+    "Transformer",
+    "altering",
+    "beam_search",
+    "from_torch",
+    "load_model",
+    "look",
+    "preset",
+    "replace",
+    "save_model",
+    "scale",
+    "skip",
+    "zero",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,96 @@
+"""A model is a folder: `config.json` says what it is, `model.safetensors` holds the weights.
+
+Nothing in it is code, so a folder from a stranger can do no harm.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from pydantic import Field
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from glassformer.config import ModelConfig, Settings
+from glassformer.errors import ModelFileError, nearest
+from glassformer.model.transformer import Transformer
+
+__all__ = ["CONFIG", "WEIGHTS", "FolderConfig", "load_model", "read_config", "save_model"]
+
+CONFIG: Final = "config.json"
+WEIGHTS: Final = "model.safetensors"
+
+
+class FolderConfig(Settings):
+    """What `config.json` says."""
+
+    format: str = Field("glassformer-model", pattern="^glassformer-model$")
+    version: int = Field(1, ge=1, le=1)
+    model: ModelConfig
+
+
+def save_model(model: Transformer, folder: str | Path) -> None:
+    """Write a model into `folder`, which is made if need be; shared weights are stored once."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    config = FolderConfig(model=model.config).model_dump(mode="json")
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Transformer:
+    """Read a model from `folder`, in the number format it was stored in, ready to translate."""
+    folder = Path(folder)
+    config = read_config(folder)
+    weights = _read_weights(folder / WEIGHTS, device)
+    with torch.device("meta"):
+        shapes = {name: tuple(p.shape) for name, p in Transformer(config.model).named_parameters()}
+    _check_shapes(folder / WEIGHTS, {name: tuple(t.shape) for name, t in weights.items()}, shapes)
+    model = Transformer(config.model).to(device=device, dtype=next(iter(weights.values())).dtype)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+    return model.eval()
+
+
+def read_config(folder: str | Path) -> FolderConfig:
+    """Read and check the `config.json` of a model folder."""
+    path = Path(folder) / CONFIG
+    if not path.parent.is_dir():
+        raise ModelFileError(f"{folder}: no such model folder")
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelFileError(f"{folder} is no model folder: it has no {CONFIG}") from None
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ModelFileError(f"{path} is not JSON, perhaps cut short: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != "glassformer-model":
+        raise ModelFileError(f"{path} does not describe a glassformer model: 'format' is not 'glassformer-model'")
+    return FolderConfig.parse(content, str(path))
+
+
+def _read_weights(path: Path, device: str | torch.device) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise ModelFileError(f"{path.parent}: the weights are missing: no {path.name}")
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(f"{path} is not a whole safetensors file ({error}); copy or train it again") from None
+
+
+def _check_shapes(path: Path, found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> None:
+    for name, shape in expected.items():
+        if name not in found:
+            raise ModelFileError(f"{path} lacks {name} of shape {shape}; {CONFIG} and weights do not belong together")
+        if found[name] != shape:
+            raise ModelFileError(f"{path}: {name} has shape {found[name]}, {CONFIG} asks for {shape}")
+    for name in found.keys() - expected.keys():
+        raise ModelFileError(f"{path} has {name}, for which this model has no place; {nearest(name, expected)}")

@@ -1,0 +1,139 @@
+"""Weights of `torch.nn.Transformer` into ours, with the same outputs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.config import ModelConfig
+from glassformer.errors import ModelFileError
+from glassformer.model.attention import MultiHeadAttention
+from glassformer.model.decoder import DecoderLayer
+from glassformer.model.encoder import EncoderLayer
+from glassformer.model.layers import AddNorm, FeedForward, LayerNorm
+from glassformer.model.transformer import Transformer
+
+__all__ = ["from_torch"]
+
+
+def from_torch(
+    core: nn.Transformer,
+    source: nn.Embedding,
+    target: nn.Embedding,
+    output: nn.Linear,
+    positions: Literal["interleaved", "halves", "none"] = "interleaved",
+    scale_embeddings: bool = True,
+) -> Transformer:
+    """Make our model from a `torch.nn.Transformer` and the embeddings and output layer around it."""
+    model = Transformer(_config(core, source, target, output, positions, scale_embeddings))
+    model = model.to(output.weight.dtype)
+    with torch.no_grad():
+        model.src_embedding.table.copy_(source.weight)
+        model.tgt_embedding.table.copy_(target.weight)
+        model.output.weight.copy_(output.weight)
+        if model.output.bias is not None:
+            model.output.bias.copy_(output.bias)
+        for ours, theirs in zip(model.encoder.layers, core.encoder.layers, strict=True):
+            assert isinstance(ours, EncoderLayer)
+            assert isinstance(theirs, nn.TransformerEncoderLayer)
+            _copy_attention(ours.self_attention, theirs.self_attn)
+            _copy_feed_forward(ours.feed_forward, theirs)
+            _copy_norms([ours.around_self, ours.around_ff], [theirs.norm1, theirs.norm2])
+        for ours, theirs in zip(model.decoder.layers, core.decoder.layers, strict=True):
+            assert isinstance(ours, DecoderLayer)
+            assert isinstance(theirs, nn.TransformerDecoderLayer)
+            _copy_attention(ours.self_attention, theirs.self_attn)
+            _copy_attention(ours.cross_attention, theirs.multihead_attn)
+            _copy_feed_forward(ours.feed_forward, theirs)
+            around = [ours.around_self, ours.around_cross, ours.around_ff]
+            _copy_norms(around, [theirs.norm1, theirs.norm2, theirs.norm3])
+        if model.config.final_norm:
+            _copy_norm(model.encoder.norm, core.encoder.norm)
+            _copy_norm(model.decoder.norm, core.decoder.norm)
+    return model.eval()
+
+
+def _config(
+    core: nn.Transformer,
+    source: nn.Embedding,
+    target: nn.Embedding,
+    output: nn.Linear,
+    positions: Literal["interleaved", "halves", "none"],
+    scale_embeddings: bool,
+) -> ModelConfig:
+    layer = core.encoder.layers[0]
+    attention = layer.self_attn
+    if not attention._qkv_same_embed_dim:
+        raise ModelFileError("torch.nn.Transformer with keys or values of another width has no counterpart here")
+    if layer.linear1.bias is None:
+        raise ModelFileError("torch.nn.Transformer(bias=False) leaves out biases that our model always has")
+    return ModelConfig.parse(
+        {
+            "src_vocab": source.num_embeddings,
+            "tgt_vocab": target.num_embeddings,
+            "d_model": attention.embed_dim,
+            "n_heads": attention.num_heads,
+            "d_ff": layer.linear1.out_features,
+            "n_encoder_layers": len(core.encoder.layers),
+            "n_decoder_layers": len(core.decoder.layers),
+            "norm": "pre" if layer.norm_first else "post",
+            "norm_eps": layer.norm1.eps,
+            "final_norm": core.encoder.norm is not None,
+            "positions": positions,
+            "activation": _activation(layer.activation),
+            "output_bias": output.bias is not None,
+            "tie": _tie(source.weight, target.weight, output.weight),
+            "scale_embeddings": scale_embeddings,
+            "dropout": layer.dropout1.p,
+            "attention_dropout": attention.dropout,
+            "ff_dropout": layer.dropout.p,
+        },
+        "torch.nn.Transformer",
+    )
+
+
+def _activation(function: object) -> str:
+    for name, ours in (("relu", F.relu), ("gelu", F.gelu), ("silu", F.silu)):
+        if function is ours or type(function).__name__.lower() == name:
+            return name
+    raise ModelFileError(f"torch.nn.Transformer has the activation {function!r}; known: relu, gelu, silu")
+
+
+def _tie(source: Tensor, target: Tensor, output: Tensor) -> str:
+    if target is output:
+        return "all" if source is target else "target"
+    return "embeddings" if source is target else "none"
+
+
+def _copy_linear(ours: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
+    ours.weight.copy_(weight)
+    if ours.bias is not None and bias is not None:
+        ours.bias.copy_(bias)
+
+
+def _copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
+    _copy_linear(ours.projection, theirs.in_proj_weight, theirs.in_proj_bias)
+    _copy_linear(ours.output, theirs.out_proj.weight, theirs.out_proj.bias)
+
+
+def _copy_feed_forward(
+    ours: FeedForward | None, theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
+) -> None:
+    assert ours is not None, "torch's layers always have one"
+    _copy_linear(ours.hidden, theirs.linear1.weight, theirs.linear1.bias)
+    _copy_linear(ours.output, theirs.linear2.weight, theirs.linear2.bias)
+
+
+def _copy_norms(ours: list[AddNorm | None], theirs: list[nn.LayerNorm]) -> None:
+    for around, norm in zip(ours, theirs, strict=True):
+        assert around is not None
+        _copy_norm(around.norm, norm)
+
+
+def _copy_norm(ours: LayerNorm | None, theirs: nn.LayerNorm) -> None:
+    assert ours is not None, "the settings were read off a model that has this norm"
+    ours.gamma.copy_(theirs.weight)
+    ours.beta.copy_(theirs.bias)

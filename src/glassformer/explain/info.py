@@ -1,0 +1,40 @@
+"""What is in a model folder, as a table in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from glassformer.convert.folder import WEIGHTS, load_model
+from glassformer.model.transformer import Transformer
+
+__all__ = ["count_parameters", "print_info"]
+
+
+def print_info(folder: Path) -> None:
+    """Read a model folder, whole, and print its settings and the size of its parts."""
+    model = load_model(folder)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{folder}[/bold]  {(folder / WEIGHTS).stat().st_size / 1e6:,.1f} MB of weights\n")
+    console.print(_table("part", "parameters", {part: f"{n:,}" for part, n in count_parameters(model).items()}))
+    console.print(_table("setting", "value", {k: str(v) for k, v in model.config.model_dump().items()}))
+
+
+def count_parameters(model: Transformer) -> dict[str, int]:
+    """Count the numbers that are learned, part by part; a shared table counts where it is first used."""
+    counts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        part = name.split(".")[0]
+        counts[part] = counts.get(part, 0) + parameter.numel()
+    return counts | {"all": sum(counts.values())}
+
+
+def _table(left: str, right: str, rows: dict[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    table.add_column(left, style="dim")
+    table.add_column(right, justify="right")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table

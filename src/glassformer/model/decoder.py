@@ -1,0 +1,72 @@
+"""The decoder: like the encoder, but blind to the future, and with a second attention that reads the source."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from glassformer.config import ModelConfig
+from glassformer.model.attention import KeyValue, MultiHeadAttention
+from glassformer.model.layers import AddNorm, FeedForward, LayerNorm
+from glassformer.model.scope import BLIND, Scope
+from glassformer.model.state import DecoderState, Memory
+
+__all__ = ["Decoder", "DecoderLayer"]
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, encoder-decoder attention, feed-forward network (paper, Figure 1 right)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.around_self = AddNorm(config)
+        self.cross_attention = MultiHeadAttention(config)
+        self.around_cross = AddNorm(config)
+        self.feed_forward = FeedForward(config) if config.d_ff else None
+        self.around_ff = AddNorm(config) if config.d_ff else None
+
+    def forward(
+        self, x: Tensor, source: KeyValue, allowed: Tensor | None, prefix: KeyValue | None, scope: Scope = BLIND
+    ) -> tuple[Tensor, KeyValue]:
+        """Map the new positions `x` (N, T, D), after `prefix`, and give back the prefix lengthened by them."""
+        looking = (scope / "self").reading(scope.rows)
+        query, new = self.self_attention.query_and_memory(self.around_self.enter(x, 1, scope), looking)
+        prefix = new if prefix is None else prefix.append(new)
+        x = self.around_self.leave(x, self.self_attention(query, prefix, causal=True, scope=looking), 1, scope)
+
+        looking = (scope / "cross").reading("src")
+        query = self.cross_attention.query(self.around_cross.enter(x, 2, scope), looking)
+        x = self.around_cross.leave(x, self.cross_attention(query, source, allowed, scope=looking), 2, scope)
+
+        if self.feed_forward is None or self.around_ff is None:
+            return x, prefix
+        y = self.feed_forward(self.around_ff.enter(x, 3, scope), scope / "ff")
+        return self.around_ff.leave(x, y, 3, scope), prefix
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers, with a norm at its end where the settings ask for one."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_decoder_layers))
+        self.norm = LayerNorm(config.d_model, config.norm_eps) if config.final_norm else None
+
+    def start(self, memory: Memory, scope: Scope = BLIND) -> DecoderState:
+        """Project the source for each layer, once for all the tokens to come."""
+        source = []
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, DecoderLayer)
+            source.append(layer.cross_attention.memory(memory.states, (scope / number / "cross").reading("src")))
+        return DecoderState(tuple(source), memory.allowed, ())
+
+    def forward(self, x: Tensor, state: DecoderState, scope: Scope = BLIND) -> tuple[Tensor, DecoderState]:
+        """Read embedded new tokens (N, T, D) after those that `state` knows."""
+        lengthened = []
+        for number, layer in enumerate(self.layers):
+            before = state.prefix[number] if state.prefix else None
+            x, after = layer(x, state.source[number], state.allowed, before, scope / number)
+            lengthened.append(after)
+        if self.norm is not None:
+            x = self.norm(x, scope / "norm")
+        return x, state._replace(prefix=tuple(lengthened))

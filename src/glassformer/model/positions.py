@@ -1,0 +1,53 @@
+"""Positions: what tells "the woman ate the raccoon" from "the raccoon ate the woman"."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.config import ModelConfig
+from glassformer.model.operations import rows, sinusoid
+from glassformer.model.scope import BLIND, Scope
+
+__all__ = ["Positions"]
+
+
+class Positions(nn.Module):
+    """One vector for each place in a sequence: fixed sines and cosines (paper, section 3.5) or learned."""
+
+    table: Tensor  # (max_positions, D)
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layout = config.positions
+        if self.layout == "learned":
+            self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+        else:
+            table = sinusoid(
+                start=0,
+                length=config.max_positions,
+                width=config.d_model,
+                layout=self.layout,
+                dtype=torch.get_default_dtype(),
+            )
+            self.register_buffer("table", table[0], persistent=False)
+
+    def forward(self, start: int, length: int, scope: Scope = BLIND) -> Tensor:
+        """Give the vectors (1, T, D) of the places from `start` on."""
+        if start + length > self.table.size(0):
+            raise ValueError(f"position {start + length} is past the model's limit: max_positions={self.table.size(0)}")
+        if not scope.looking:
+            return self.table[None, start : start + length]
+        axes = (scope.rows, "channel")
+        if self.layout == "learned":
+            return scope("position", rows, axes=axes, table=self.table, start=start, length=length)
+        return scope(
+            "position",
+            sinusoid,
+            axes=axes,
+            start=start,
+            length=length,
+            width=self.table.size(1),
+            layout=self.layout,
+            dtype=self.table.dtype,
+        )

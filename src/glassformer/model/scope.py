@@ -1,0 +1,70 @@
+"""The door through which somebody looks: modules name their tensors to a scope, and a blind scope forgets them.
+
+A `Scope` says where in the model we are (`enc.1.self`) and to which recorder the names go. Without a
+recorder it is blind: modules then take their fused path, and nothing is named, kept or slowed down.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from glassformer.model.operations import Operation
+
+__all__ = ["BLIND", "Recorder", "Scope"]
+
+
+class Recorder(Protocol):
+    """Whoever wants to know: computes an operation under its address and gives back what the model goes on with."""
+
+    def record(
+        self,
+        address: str,
+        operation: Operation,
+        inputs: tuple[Tensor, ...],
+        constants: dict[str, Any],
+        axes: tuple[str, ...],
+        code: str,
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A place in the model, seen by a recorder or by nobody."""
+
+    recorder: Recorder | None
+    prefix: str = ""
+    rows: str = ""  # the axis of positions: src or tgt
+    keys: str = ""  # the axis of what attention reads from
+
+    @property
+    def looking(self) -> bool:
+        """Whether anybody looks."""
+        return self.recorder is not None
+
+    def __truediv__(self, part: str | int) -> Scope:
+        """Go one name deeper."""
+        return self if self.recorder is None else replace(self, prefix=f"{self.prefix}{part}.")
+
+    def side(self, name: str, rows: str) -> Scope:
+        """Enter one side of the model (enc, dec or out), whose positions are `rows` (src or tgt)."""
+        return self if self.recorder is None else replace(self, prefix=f"{name}.", rows=rows)
+
+    def reading(self, keys: str) -> Scope:
+        """Say which positions attention reads from."""
+        return self if self.recorder is None else replace(self, keys=keys)
+
+    def __call__(
+        self, name: str, operation: Operation, *inputs: Tensor, axes: tuple[str, ...], **constants: Any
+    ) -> Tensor:
+        """Compute a named tensor (B, *axes) by a named operation."""
+        assert self.recorder is not None, "a blind scope records nothing: ask scope.looking first"
+        caller = sys._getframe(1)
+        code = f"{caller.f_globals['__name__']}:{caller.f_lineno}"
+        return self.recorder.record(self.prefix + name, operation, inputs, constants, axes, code)
+
+
+BLIND = Scope(None)

@@ -1,0 +1,264 @@
+"""Looking inside: every tensor of a run under its address, with how it was made; and reaching in to change one.
+
+An address is `side.layer.part[.hN].tensor[i,j]`, zero-based and without the batch:
+`enc.1.self.h3.weights[2,5]`, `dec.0.cross.q`, `enc.0.norm1.mean`, `out.logits[4]`.
+`.hN` picks one head of the one tensor that is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassformer.errors import AddressError, nearest
+from glassformer.model.operations import OPERATIONS, Operation, log_softmax, softmax
+from glassformer.model.scope import Scope
+from glassformer.model.transformer import Transformer
+
+__all__ = [
+    "Address",
+    "Entry",
+    "Intervention",
+    "Trace",
+    "altering",
+    "look",
+    "replace",
+    "scale",
+    "skip",
+    "zero",
+]
+
+_SYNTAX = re.compile(r"(?P<name>[\w.*?]+)(?:\[(?P<index>[\d,\s-]+)\])?")
+_HEAD = re.compile(r"\.h(\d+)(?=\.)")
+
+
+class Address(NamedTuple):
+    """An address, taken apart."""
+
+    name: str  # the stored tensor, without head and index
+    head: int | None
+    places: tuple[int, ...]  # the index in brackets
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Take an address apart, or say what an address looks like."""
+        match = _SYNTAX.fullmatch(text.strip())
+        if match is None:
+            raise AddressError(f"{text!r} is no address; one looks like enc.1.self.h3.weights[2,5]")
+        head = _HEAD.search(match["name"])
+        try:
+            index = tuple(int(part) for part in match["index"].split(",")) if match["index"] else ()
+        except ValueError:
+            raise AddressError(f"{text!r}: the index in brackets is not whole numbers with commas") from None
+        return cls(_HEAD.sub("", match["name"]), int(head[1]) if head else None, index)
+
+    def pick(self, tensor: Tensor, axes: tuple[str, ...]) -> Tensor:
+        """Take the part of a stored tensor (B, *axes) that head and index name, as a view."""
+        if self.head is not None and axes[0] != "head":
+            raise AddressError(f"{self.name} has no heads: its axes are {', '.join(axes)}")
+        places = (() if self.head is None else (self.head,)) + self.places
+        if len(places) > len(axes):
+            raise AddressError(f"{self.name} has the axes {', '.join(axes)}, so {len(places)} indices are too many")
+        for place, axis, size in zip(places, axes, tensor.shape[1:], strict=False):
+            if not -size <= place < size:
+                raise AddressError(f"{self.name} has {size} along {axis} (0 to {size - 1}), so not {place}")
+        for place in places:
+            tensor = tensor.select(1, place)
+        return tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Intervention:
+    """A change of every tensor, head or number whose address matches `pattern` (* is any run of characters)."""
+
+    pattern: str
+    verb: str  # replace, scale or skip
+    amount: float | Tensor = 0.0
+
+    def matches(self, address: str) -> bool:
+        """Whether this change concerns the tensor of that address."""
+        return fnmatchcase(address, Address.parse(self.pattern).name)
+
+    def apply(self, computed: Tensor, inputs: tuple[Tensor, ...], axes: tuple[str, ...]) -> Tensor:
+        """Give what the model goes on with instead of the tensor (B, *axes) that it computed."""
+        where, result = Address.parse(self.pattern), computed.clone()
+        target = where.pick(result, axes)
+        if self.verb == "scale":
+            target.mul_(self.amount)
+        elif self.verb == "replace":
+            value = torch.as_tensor(self.amount, dtype=computed.dtype, device=computed.device)
+            try:
+                target.copy_(value)
+            except RuntimeError:
+                raise AddressError(
+                    f"{self.pattern} has shape {tuple(target.shape[1:])}, its replacement {tuple(value.shape)}"
+                ) from None
+        elif not inputs or inputs[0].shape != computed.shape:
+            raise AddressError(f"{self.pattern} cannot be skipped: nothing of its shape went in; zero it instead")
+        else:
+            target.copy_(where.pick(inputs[0], axes))
+        return result
+
+
+def zero(pattern: str) -> Intervention:
+    """Set a tensor, a head or a number to 0: `zero("enc.1.self.h3.context")` switches that head off."""
+    return Intervention(pattern, "replace", 0.0)
+
+
+def scale(pattern: str, factor: float) -> Intervention:
+    """Multiply a tensor, a head or a number."""
+    return Intervention(pattern, "scale", factor)
+
+
+def replace(pattern: str, value: float | Tensor) -> Intervention:
+    """Put another value in the place of a tensor, a head or a number."""
+    return Intervention(pattern, "replace", value)
+
+
+def skip(pattern: str) -> Intervention:
+    """Leave an operation out, its first input standing in: `skip("*.scaled")`, `skip("dec.*.self.masked")`."""
+    return Intervention(pattern, "skip")
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One recorded tensor and how it was made."""
+
+    address: str
+    value: Tensor  # (B, *axes), as the model went on with it
+    axes: tuple[str, ...]
+    operation: str  # a name in OPERATIONS
+    inputs: tuple[str, ...]  # addresses
+    constants: Mapping[str, Any]  # the weights and numbers that the operation took besides
+    code: str  # module:line where the model asked for it
+    interventions: tuple[Intervention, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes along the axes, without the batch."""
+        return tuple(self.value.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Trace(Mapping[str, "Tensor | float"]):
+    """Everything that happened in one pass over one sentence pair, by address, in the order it happened."""
+
+    entries: Mapping[str, Entry]
+
+    def __getitem__(self, address: str) -> Tensor | float:
+        """Give the number, row or tensor at an address."""
+        entry = self.entry(address)
+        found = Address.parse(address).pick(entry.value, entry.axes)[0]
+        return found.item() if found.dim() == 0 else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def entry(self, address: str) -> Entry:
+        """Give the record of the tensor that an address lies in."""
+        name = Address.parse(address).name
+        if name not in self.entries:
+            raise AddressError(f"no tensor is called {name}; {_nearest(name, self.entries)}")
+        return self.entries[name]
+
+    def recompute(self, address: str) -> Tensor:
+        """Compute a tensor (B, *axes) again from its recorded inputs by its recorded operation."""
+        entry = self.entry(address)
+        inputs = tuple(self.entries[name].value for name in entry.inputs)
+        return _changed(
+            OPERATIONS[entry.operation](*inputs, **entry.constants), inputs, entry.interventions, entry.axes
+        )
+
+
+def look(
+    model: Transformer, src: Sequence[int], tgt: Sequence[int], interventions: Iterable[Intervention] = ()
+) -> Trace:
+    """Run the model over one source and one target (start mark first) and keep every tensor.
+
+    The pass reads the whole target at once; by the causal mask its row t is what step t of a decoder computes.
+    """
+    tracer = _Tracer(tuple(interventions))
+    scope = Scope(tracer)
+    source, target = (torch.as_tensor(ids, device=model.output.weight.device).unsqueeze(0) for ids in (src, tgt))
+    with torch.no_grad():
+        logits = model.decode(target, model.encode(source, scope=scope), scope)
+        out = scope.side("out", "tgt")
+        out("log_probs", log_softmax, logits, axes=("tgt", "vocab"))
+        out("probabilities", softmax, logits, axes=("tgt", "vocab"))
+    for change in tracer.interventions:
+        if not any(change.matches(address) for address in tracer.entries):
+            raise AddressError(f"{change.pattern} changes nothing; {_nearest(change.pattern, tracer.entries)}")
+    return Trace(tracer.entries)
+
+
+def altering(*interventions: Intervention) -> Scope:
+    """Make a scope under which `encode`, `start` and `step` run with changes, keeping nothing."""
+    return Scope(_Alterer(interventions))
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    said = nearest(name, known)
+    return said if said.startswith("did") else "`Trace` lists its addresses, as in enc.0.self.weights"
+
+
+def _changed(
+    computed: Tensor, inputs: tuple[Tensor, ...], interventions: tuple[Intervention, ...], axes: tuple[str, ...]
+) -> Tensor:
+    for change in interventions:
+        computed = change.apply(computed, inputs, axes)
+    return computed
+
+
+@dataclass(frozen=True)
+class _Alterer:
+    """Applies interventions to whatever passes."""
+
+    interventions: tuple[Intervention, ...]
+
+    def record(
+        self,
+        address: str,
+        operation: Operation,
+        inputs: tuple[Tensor, ...],
+        constants: dict[str, Any],
+        axes: tuple[str, ...],
+        code: str,
+    ) -> Tensor:
+        concerned = tuple(change for change in self.interventions if change.matches(address))
+        return _changed(operation(*inputs, **constants), inputs, concerned, axes)
+
+
+@dataclass(frozen=True)
+class _Tracer:
+    """Applies interventions and keeps every tensor; knows an input again by its being the same object."""
+
+    interventions: tuple[Intervention, ...]
+    entries: dict[str, Entry] = field(default_factory=dict)
+    addresses: dict[int, str] = field(default_factory=dict)  # id of a kept tensor -> its address
+
+    def record(
+        self,
+        address: str,
+        operation: Operation,
+        inputs: tuple[Tensor, ...],
+        constants: dict[str, Any],
+        axes: tuple[str, ...],
+        code: str,
+    ) -> Tensor:
+        assert address not in self.entries, f"{address} was recorded twice"
+        concerned = tuple(change for change in self.interventions if change.matches(address))
+        value = _changed(operation(*inputs, **constants), inputs, concerned, axes)
+        assert value.dim() == len(axes) + 1, f"{address}: axes {axes} do not fit shape {tuple(value.shape)}"
+        names = tuple(self.addresses[id(tensor)] for tensor in inputs)
+        self.entries[address] = Entry(address, value, axes, operation.__name__, names, constants, code, concerned)
+        self.addresses[id(value)] = address
+        return value

@@ -1,0 +1,12 @@
+"""The special ids, in one place: every tokenizer, model and search uses these."""
+
+from typing import Final
+
+__all__ = ["BOS", "EOS", "PAD", "SPECIAL", "UNK"]
+
+PAD: Final = 0
+UNK: Final = 1
+BOS: Final = 2
+EOS: Final = 3
+
+SPECIAL: Final = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}

@@ -1,0 +1,75 @@
+"""The training loss, with the output layer inside: logits exist for a few hundred positions at a time.
+
+M positions, D model width, V vocabulary. All logits of a batch at once are the largest tensor of a
+training step by far; written and read again they cost more time than the arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["cross_entropy"]
+
+_CHUNK = 512  # positions; 512 x 8,000 logits fit into the cache of a server's CPU
+
+
+def cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0
+) -> Tensor:
+    """Sum the cross-entropy of `hidden @ weight.T + bias` over the positions of `hidden` (M, D).
+
+    `targets` (M,) are the right tokens; label smoothing (Szegedy et al. 2015) spreads the share
+    `smoothing` over the whole vocabulary, as `torch.nn.functional.cross_entropy` does.
+    """
+    loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """Computes the gradients along with the loss, chunk by chunk, so that no logit is kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+    ) -> Tensor:
+        ctx.wanted = wanted = any(ctx.needs_input_grad[:3])
+        n_words = weight.size(0)
+        loss = hidden.new_zeros(())
+        d_hidden, d_weight = (torch.empty_like(hidden), torch.zeros_like(weight)) if wanted else (None, None)
+        d_bias = torch.zeros_like(bias) if wanted and bias is not None else None
+        # The mean of a row of logits is one dot product: it needs no pass over the row.
+        mean_weight = weight.mean(dim=0)
+        mean_bias = 0.0 if bias is None else bias.mean()
+        buffer = hidden.new_empty(
+            min(_CHUNK, len(hidden)), n_words
+        )  # one for all chunks, so that it stays in the cache
+        for start in range(0, len(hidden), _CHUNK):
+            h, right = hidden[start : start + _CHUNK], targets[start : start + _CHUNK, None]  # (m, D), (m, 1)
+            logits = torch.mm(h, weight.t(), out=buffer[: len(h)])  # (m, V)
+            if bias is not None:
+                logits += bias
+            right_logit = logits.gather(1, right)  # (m, 1)
+            top = logits.amax(dim=1, keepdim=True)
+            total = logits.sub_(top).exp_().sum(dim=1, keepdim=True)  # in place: logits are now exp(logit - top)
+            log_total = total.log() + top
+            mean_logit = h @ mean_weight + mean_bias  # (m,)
+            loss += (log_total - (1 - smoothing) * right_logit).sum() - smoothing * mean_logit.sum()
+            if d_hidden is None or d_weight is None:
+                continue
+            d_logits = logits.div_(total)
+            if smoothing:
+                d_logits -= smoothing / n_words
+            d_logits.scatter_add_(1, right, (smoothing - 1) * torch.ones_like(total))
+            torch.mm(d_logits, weight, out=d_hidden[start : start + _CHUNK])
+            d_weight.addmm_(d_logits.t(), h)
+            if d_bias is not None:
+                d_bias += d_logits.sum(dim=0)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(None if d is None else d.mul_(d_loss) for d in ctx.saved_tensors), None, None)
