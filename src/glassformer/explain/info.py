@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
+from rich.text import Text
 
 from glassformer.convert.folder import WEIGHTS, load_model
 from glassformer.model.transformer import Transformer
@@ -17,7 +19,8 @@ def print_info(folder: Path) -> None:
     """Read a model folder, whole, and print its settings and the size of its parts."""
     model = load_model(folder)
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{folder}[/bold]  {(folder / WEIGHTS).stat().st_size / 1e6:,.1f} MB of weights\n")
+    size = (folder / WEIGHTS).stat().st_size
+    console.print(Text(f"{folder}  ", style="bold").append(f"{decimal(size)} of weights\n", style="not bold"))
     console.print(_table("part", "parameters", {part: f"{n:,}" for part, n in count_parameters(model).items()}))
     console.print(_table("setting", "value", {k: str(v) for k, v in model.config.model_dump().items()}))
 
