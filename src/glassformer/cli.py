@@ -10,7 +10,7 @@ import typer
 
 from glassformer.errors import GlassformerError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "info", "main", "notes"]
 
 app = typer.Typer(
     name="glassformer",

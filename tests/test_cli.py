@@ -1,0 +1,136 @@
+"""The command line: quick to answer, honest about mistakes, completed by the shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import glassformer
+from glassformer.config import ModelConfig
+
+PATIENCE = 0.5  # seconds
+ENVIRONMENT = {
+    **os.environ,
+    "COLUMNS": "200",
+    "TERM": "dumb",
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+}
+LIGHT_WORK = {
+    "import": ["-c", "import glassformer"],
+    "help": ["-m", "glassformer", "--help"],
+    "version": ["-m", "glassformer", "--version"],
+}
+
+
+def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a person would, with `glassformer` on the path."""
+    return subprocess.run(words, env=ENVIRONMENT | variables, capture_output=True, text=True, check=False)
+
+
+def seconds(words: list[str]) -> float:
+    begun = time.perf_counter()
+    subprocess.run([sys.executable, *words], env=ENVIRONMENT, capture_output=True, check=True)
+    return time.perf_counter() - begun
+
+
+@pytest.fixture(scope="module")
+def pocket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "pocket"
+    glassformer.save_model(glassformer.Transformer(glassformer.preset("pocket", vocab=20)), folder)
+    return folder
+
+
+@pytest.mark.parametrize("words", LIGHT_WORK.values(), ids=LIGHT_WORK.keys())
+def test_answers_at_once(words: list[str]) -> None:
+    """The best of five, so that a busy machine has to be busy five times."""
+    assert min(seconds(words) for _ in range(5)) < PATIENCE
+
+
+@pytest.mark.parametrize("words", LIGHT_WORK.values(), ids=LIGHT_WORK.keys())
+def test_does_not_wait_for_torch(words: list[str]) -> None:
+    imported = run(sys.executable, "-X", "importtime", *words).stderr
+    names = {line.rpartition("|")[2].strip().split(".")[0] for line in imported.splitlines()}
+    assert "glassformer" in names
+    assert "torch" not in names
+
+
+def test_version() -> None:
+    answer = run("glassformer", "--version")
+    assert (answer.returncode, answer.stdout) == (0, f"glassformer {glassformer.__version__}\n")
+
+
+def test_help_names_every_command() -> None:
+    for answer in (run("glassformer", "--help"), run(sys.executable, "-m", "glassformer", "--help")):
+        assert answer.returncode == 0
+        assert {"info", "notes"} <= set(answer.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("no", ["notes"]), ("i", ["info"]), ("--vers", ["--version"]), ("x", [])]
+)
+def test_bash_completes(typed: str, completed: list[str]) -> None:
+    """Load the script that `--show-completion` prints and press Tab, as far as a script can."""
+    script = f"""
+        eval "$(glassformer --show-completion)"
+        function=$(complete -p glassformer | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+        COMP_WORDS=(glassformer {typed}) COMP_CWORD=1
+        "$function" glassformer
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    answer = run("bash", "-c", script)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.split() == completed
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_completion_script(shell: str) -> None:
+    answer = run("glassformer", _GLASSFORMER_COMPLETE=f"source_{shell}")
+    assert answer.returncode == 0
+    assert f"complete_{shell}" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["translat"], "'translat'"),
+        (["--verbos"], "--verbos"),
+        (["info", "--verbos"], "--verbos"),
+        (["info"], "MODEL"),
+        (["notes", "25"], "'row'"),
+        (["notes", "seven"], "'row'"),
+        (["info", "no-such-folder"], "glassformer: no-such-folder: no such model folder"),
+    ],
+)
+def test_a_mistake_is_explained_and_ends_with_2(words: list[str], complaint: str) -> None:
+    answer = run("glassformer", *words)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert complaint in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_info_tells_settings_and_sizes(pocket: Path) -> None:
+    answer = run("glassformer", "info", str(pocket))
+    assert (answer.returncode, answer.stderr) == (0, "")
+    told = dict(line.rsplit(maxsplit=1) for line in answer.stdout.splitlines() if len(line.split()) == 2)
+    settings = glassformer.preset("pocket", vocab=20)
+    for name in ModelConfig.model_fields:
+        assert told[name] == str(getattr(settings, name))
+    width = settings.d_model
+    attention = 4 * (width * width + width)  # W_Q, W_K, W_V, W_O and their biases
+    assert told["src_embedding"] == f"{20 * width:,}"  # one table, counted once
+    assert told["encoder"] == f"{attention:,}"
+    assert told["decoder"] == f"{2 * attention:,}"
+    assert told["all"] == f"{20 * width + 3 * attention:,}"
+
+
+def test_info_of_a_damaged_folder_is_a_mistake(pocket: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((pocket / "config.json").read_bytes()[:100])
+    answer = run("glassformer", "info", str(tmp_path))
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.startswith(f"glassformer: {tmp_path / 'config.json'} is not JSON")
+    assert len(answer.stderr.splitlines()) == 1
