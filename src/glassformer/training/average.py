@@ -1,0 +1,47 @@
+"""The mean of several checkpoints, which translates better than any of them (Vaswani et al. 2017, section 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from glassformer.convert.folder import save_model
+from glassformer.errors import RunError
+from glassformer.model.transformer import Transformer
+from glassformer.text.tokenizer import Tokenizers
+from glassformer.training.checkpoint import load_checkpoint, whole_checkpoints
+from glassformer.training.recipe import read_recipe
+from glassformer.training.run import CHECKPOINTS, RUN
+
+__all__ = ["average_checkpoints", "average_run"]
+
+
+def average_run(run: Path, out: Path, last: int) -> None:
+    """Average the newest checkpoints of a run into a model folder."""
+    weights = average_checkpoints(whole_checkpoints(run / CHECKPOINTS)[-last:])
+    tokenizers = Tokenizers.load(run)
+    recipe = read_recipe(run / RUN, {})
+    model = Transformer(recipe.model_settings(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+    save_model(model, out)
+    tokenizers.save(out)
+
+
+def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """Take the mean of the weights of whole checkpoints, one in memory at a time."""
+    if not paths:
+        raise RunError("there is no whole checkpoint to average")
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        for name, tensor in load_checkpoint(path).tensors["model"].items():
+            if name not in total:
+                total[name] = torch.zeros_like(tensor, dtype=torch.float64)
+            elif total[name].shape != tensor.shape:
+                raise RunError(f"{path}: {name} has shape {tuple(tensor.shape)}, before it {tuple(total[name].shape)}")
+            total[name] += tensor
+    return {name: (tensor / len(paths)).to(torch.float32) for name, tensor in total.items()}

@@ -1,0 +1,189 @@
+"""A model in training: its weights, optimizer and moving average, and the one verb that changes them.
+
+Everything random in an update is a function of (seed, step, rank): no random state has to be saved, and a
+run that was stopped goes on exactly as one that never was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from glassformer.config import TrainingConfig
+from glassformer.data.batches import Batch
+from glassformer.errors import RunError
+from glassformer.model.transformer import Transformer
+from glassformer.text.vocab import PAD
+from glassformer.training.distributed import World, spread
+from glassformer.training.loss import cross_entropy
+
+__all__ = ["Learner", "NotFinite", "Update"]
+
+_MOMENTS: Final = ("step", "exp_avg", "exp_avg_sq")
+
+
+class Update(NamedTuple):
+    """What one update came to."""
+
+    loss: float  # per target token, of this process's share
+    norm: float  # length of the gradient, before clipping
+
+
+class NotFinite(Exception):  # noqa: N818 - an event, not a mistake of the user's
+    """A loss or gradient that is no number: names the first parameter that went bad."""
+
+    def __init__(self, parameter: str, loss: float, norm: float) -> None:
+        super().__init__(f"loss {loss:g}, gradient {norm:g}; first bad: {parameter}")
+        self.parameter = parameter
+
+
+class Learner:
+    """Weights, optimizer and moving average of a model in training, on one device or spread over a world."""
+
+    def __init__(self, model: Transformer, config: TrainingConfig, world: World, seed: int) -> None:
+        self.config, self.world, self.seed = config, world, seed
+        self.model = model.to(world.device)
+        self.forward: nn.Module = spread(self.model, world, config.sharding)
+        if config.compile:
+            self.forward.compile(dynamic=True)
+        self.parameters = dict(self.model.named_parameters())
+        self.optimizer = _optimizer(self.parameters, config)
+        self.average = {name: p.detach().clone() for name, p in self.parameters.items()} if config.ema else {}
+        scaled = config.precision == "fp16" and world.device.type == "cuda"
+        self.scaler = torch.amp.GradScaler(world.device.type, enabled=scaled)
+
+    def update(self, step: int, lr: float, batches: Sequence[Batch], n_tokens: int) -> Update:
+        """Make update `step` from this process's share of one or several batches of `n_tokens` target tokens."""
+        torch.manual_seed((self.seed * 1_000_003 + step) * 8191 + self.world.rank)
+        self.model.train()
+        total = 0.0
+        for number, batch in enumerate(batches, 1):
+            with self._without_exchange(last=number == len(batches)):
+                loss = self._loss(batch.to(self.world.device))
+                # DDP takes the mean over processes; the update wants the mean over all tokens.
+                scaled = self.scaler.scale(loss * (self.world.size / n_tokens))
+                scaled.backward()  # type: ignore[no-untyped-call]
+                total += loss.item()
+        return self._apply(lr, total / max(sum(batch.n_tokens for batch in batches), 1))
+
+    def weights(self) -> dict[str, Tensor]:
+        """Give all weights, whole, on every process."""
+        return {name: _whole(p.detach()) for name, p in self.parameters.items()}
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Give everything that a checkpoint must keep."""
+        moments = {
+            f"{moment}.{name}": _whole(self.optimizer.state[p][moment])
+            for name, p in self.parameters.items()
+            if p in self.optimizer.state
+            for moment in _MOMENTS
+        }
+        average = {name: _whole(tensor) for name, tensor in self.average.items()}
+        return {"model": self.weights(), "optimizer": moments, **({"ema": average} if average else {})}
+
+    def restore(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Take back what `tensors` gave."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                _assign(parameter, tensors["model"][name])
+                if name in self.average:
+                    _assign(self.average[name], tensors.get("ema", tensors["model"])[name])
+                self.optimizer.state.pop(parameter, None)
+                if f"step.{name}" in tensors["optimizer"]:
+                    state = {m: _like(parameter, m, tensors["optimizer"][f"{m}.{name}"]) for m in _MOMENTS}
+                    self.optimizer.state[parameter] = state
+        self.optimizer.zero_grad()
+
+    def _loss(self, batch: Batch) -> Tensor:
+        kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        kind = kinds.get(self.config.precision)
+        with torch.autocast(self.world.device.type, kind) if kind else nullcontext():
+            hidden = self.forward(batch.src, batch.tgt_in, batch.src_mask)  # (B, T, D)
+        right = batch.tgt_out.flatten()
+        where = (right != PAD).nonzero().squeeze(1)  # only where there is a token
+        flat = hidden.flatten(0, 1)
+        if len(where) < len(right):
+            flat, right = flat.index_select(0, where), right.index_select(0, where)
+        output = self.model.output
+        return cross_entropy(flat, _whole(output.weight), output.bias, right, self.config.label_smoothing)
+
+    def _apply(self, lr: float, loss: float) -> Update:
+        config = self.config
+        self.scaler.unscale_(self.optimizer)
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        norm = float(_whole(nn.utils.get_total_norm(gradients)))
+        if self.scaler.is_enabled():
+            pass  # the scaler skips an update whose gradient overflowed, and makes its scale smaller
+        elif not (math.isfinite(norm) and math.isfinite(loss)):
+            raise NotFinite(self._first_bad(), loss, norm)
+        if config.clip_norm and norm > config.clip_norm:
+            torch._foreach_mul_(gradients, config.clip_norm / norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        if self.average:
+            parameters = [p.detach() for p in self.parameters.values()]
+            torch._foreach_lerp_(list(self.average.values()), parameters, 1 - config.ema)
+        return Update(loss, norm)
+
+    def _first_bad(self) -> str:
+        for name, p in self.parameters.items():
+            if not _whole(p.detach()).isfinite().all():
+                return f"{name} itself"
+        for name, p in self.parameters.items():
+            if p.grad is not None and not _whole(p.grad).isfinite().all():
+                return f"the gradient of {name}"
+        return "the loss, all gradients being numbers"
+
+    def _without_exchange(self, last: bool) -> AbstractContextManager[None]:
+        """Let processes exchange gradients once an update, after its last batch."""
+        if isinstance(self.forward, DistributedDataParallel) and not last:
+            return self.forward.no_sync()
+        return nullcontext()
+
+
+def _optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:
+    matrices = [p for p in parameters.values() if p.dim() > 1]
+    vectors = [p for p in parameters.values() if p.dim() <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    if config.weight_decay and config.optimizer == "adam":
+        raise RunError(f"weight_decay={config.weight_decay} needs optimizer=adamw: the paper's Adam has none")
+    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    return kind(
+        [group for group in groups if group["params"]],
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        eps=config.adam_eps,
+        fused=True,
+    )
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _assign(place: Tensor, whole: Tensor) -> None:
+    if isinstance(place, DTensor):
+        whole = distribute_tensor(whole.to(place.device), place.device_mesh, place.placements)
+    place.copy_(whole)
+
+
+def _like(parameter: Tensor, moment: str, whole: Tensor) -> Tensor:
+    """Make room for a saved moment beside its parameter, and fill it."""
+    if moment == "step":
+        return whole.clone()
+    place = torch.empty_like(parameter)
+    _assign(place, whole)
+    return place

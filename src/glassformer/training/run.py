@@ -1,0 +1,99 @@
+"""The folder of a run: what was asked for (`run.toml`), what came of it (`metrics.jsonl`), and whose it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from glassformer.errors import RunError
+from glassformer.training.recipe import Recipe, to_toml
+
+__all__ = ["CHECKPOINTS", "METRICS", "RUN", "Metrics", "changed_settings", "claim"]
+
+RUN: Final = "run.toml"
+METRICS: Final = "metrics.jsonl"
+CHECKPOINTS: Final = "checkpoints"
+
+
+def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[str]:
+    """Make `out` the folder of this run, new or going on, and list the settings that differ from before."""
+    path = out / RUN
+    try:
+        if fresh and path.exists():
+            shutil.rmtree(out)
+        out.mkdir(parents=True, exist_ok=True)
+        changes = []
+        if path.exists():
+            before = Recipe.parse(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+            changes = changed_settings(before, recipe)
+        elif any(out.iterdir()):
+            raise RunError(f"{out} holds files that no run wrote; name an empty or a new folder with --out")
+        if changes and not accept_changes:
+            raise RunError(
+                f"{out} was begun with other settings: {'; '.join(changes)}; "
+                "give --accept-changes to go on with the new ones, --fresh to start over, or another --out"
+            )
+        _replace(path, to_toml(recipe.model_dump(mode="json", exclude_none=True)))
+    except OSError as error:
+        raise RunError(f"{error.filename or out}: {error.strerror}; the run needs a folder that it may write") from None
+    return changes
+
+
+def changed_settings(before: Recipe, after: Recipe) -> list[str]:
+    """Say of each setting that differs what it was and what it is."""
+    old, new = (dict(_flat(recipe.model_dump(mode="json"))) for recipe in (before, after))
+    names = sorted({*old, *new})
+    return [f"{name} was {old.get(name)}, is {new.get(name)}" for name in names if old.get(name) != new.get(name)]
+
+
+class Metrics:
+    """The lines of `metrics.jsonl`, one for each report."""
+
+    def __init__(self, out: Path) -> None:
+        self.path = out / METRICS
+
+    def append(self, kind: str, entry: Mapping[str, Any]) -> None:
+        """Add a line."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, **entry}, ensure_ascii=False) + "\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """Read all lines that are whole."""
+        if not self.path.exists():
+            return []
+        found = []
+        for line in self.path.read_text(encoding="utf-8").split("\n"):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue  # cut short by a power loss: the update it tells of will be made again
+        return found
+
+    def cut(self, step: int) -> None:
+        """Forget what came after `step`, from which the run goes on, and how it ended, if it had."""
+        if self.path.exists():
+            kept = (entry for entry in self.read() if entry["step"] <= step and entry["kind"] != "end")
+            lines = [json.dumps(entry, ensure_ascii=False) for entry in kept]
+            _replace(self.path, "".join(f"{line}\n" for line in lines))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,113 @@
+"""From a recipe to a run that goes: the folder, the vocabulary, the data, the model, and the trainer that has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import torch
+
+from glassformer.config import CorpusConfig
+from glassformer.convert.folder import load_model
+from glassformer.data.batches import Batches
+from glassformer.data.formats import Faults, open_corpus
+from glassformer.data.pair import Pair
+from glassformer.data.prepared import Prepared
+from glassformer.errors import ConfigError, ModelFileError
+from glassformer.model.allocator import keep_large_blocks
+from glassformer.model.transformer import Transformer
+from glassformer.text.tokenizer import Tokenizer, Tokenizers, train_tokenizers
+from glassformer.training.distributed import World, world
+from glassformer.training.learner import Learner
+from glassformer.training.progress import Reporter, reporter
+from glassformer.training.recipe import Recipe
+from glassformer.training.run import claim
+from glassformer.training.trainer import Trainer
+from glassformer.training.validation import Judge
+
+__all__ = ["train"]
+
+
+def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, json_logs: bool = False) -> Path:
+    """Train as the recipe says, or go on where the same recipe stopped; gives the folder of the run."""
+    if recipe.out is None:
+        raise ConfigError("where should the run go? give --out FOLDER")
+    config = recipe.training
+    with (
+        world(config.device) as here,
+        reporter(config.max_updates, json_logs, quiet=not here.is_first) as report,
+    ):
+        _tune(here, config.threads)
+        if here.is_first:
+            for change in claim(recipe.out, recipe, fresh, accept_changes):
+                report.say(f"changed: {change}")
+        here.wait()
+        tokenizers = _tokenizers(recipe, recipe.out, here, report)
+        with Prepared(
+            recipe.train,
+            recipe.reader,
+            tokenizers,
+            recipe.out / "data",
+            recipe.seed,
+            n_processes=os.cpu_count() or 1,
+        ) as prepared:
+            if here.is_first:
+                for line in prepared.epoch(0).meta.report():
+                    report.say(line)
+            here.wait()
+            model = _model(recipe, tokenizers)
+            learner = Learner(model, config, here, recipe.seed)
+            batches = Batches(prepared, recipe.batch, recipe.seed, model.start_id, here.rank, here.size)
+            judge = Judge(
+                model.config,
+                list(_pairs(recipe.dev, report)),
+                tokenizers,
+                recipe.search,
+                here.device,
+                config.validate_on,
+                recipe.bleu_tokenize,
+            )
+            Trainer(recipe, recipe.out, learner, batches, judge, here, report).run()
+    return recipe.out
+
+
+def _tune(here: World, threads: int) -> None:
+    if threads:
+        torch.set_num_threads(threads)
+    if here.device.type == "cpu":
+        keep_large_blocks()
+
+
+def _pairs(corpora: tuple[CorpusConfig, ...], report: Reporter) -> Iterator[Pair]:
+    faults = Faults()
+    yield from chain.from_iterable(open_corpus(corpus, faults, "skip") for corpus in corpora)
+    for line in faults.report():
+        report.say(line)
+
+
+def _tokenizers(recipe: Recipe, out: Path, here: World, report: Reporter) -> Tokenizers:
+    """Take the vocabulary of the run, of the model to start from, or learn one from the corpus."""
+    if here.is_first:
+        try:
+            Tokenizers.load(out)
+        except ModelFileError:
+            given = recipe.init or recipe.vocabulary
+            if given is not None and given.is_file():
+                joint = Tokenizer.load(given)
+                Tokenizers(joint, joint).save(out)
+            elif given is not None:
+                Tokenizers.load(given).save(out)
+            else:
+                report.say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} pieces")
+                train_tokenizers(((p.src, p.tgt) for p in _pairs(recipe.train, report)), recipe.tokenizer).save(out)
+    here.wait()
+    return Tokenizers.load(out)
+
+
+def _model(recipe: Recipe, tokenizers: Tokenizers) -> Transformer:
+    torch.manual_seed(recipe.seed)
+    if recipe.init is not None:
+        return load_model(recipe.init).float().train()
+    return Transformer(recipe.model_settings(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size))

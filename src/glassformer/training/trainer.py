@@ -1,0 +1,325 @@
+"""A training run from beginning to end: claim the folder, go on where it stopped, update, look at dev, finish."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from glassformer.convert.folder import WEIGHTS, save_model
+from glassformer.data.batches import Batch, Batches
+from glassformer.errors import RunError, Stopped
+from glassformer.model.transformer import Transformer
+from glassformer.training.average import average_checkpoints
+from glassformer.training.checkpoint import load_latest, prune, save_checkpoint, whole_checkpoints
+from glassformer.training.distributed import World
+from glassformer.training.learner import Learner, NotFinite, Update
+from glassformer.training.progress import Reporter
+from glassformer.training.recipe import Recipe
+from glassformer.training.run import CHECKPOINTS, Metrics
+from glassformer.training.schedule import learning_rate
+from glassformer.training.validation import Judge, Verdict
+
+__all__ = ["Course", "Trainer"]
+
+_MAX_ROLLBACKS: Final = 3
+BEST: Final = "best.safetensors"
+
+
+@dataclass
+class Course:
+    """How far a run has come: all that a checkpoint keeps besides tensors."""
+
+    step: int = 0  # updates made
+    epoch: int = 0
+    batch: int = 0  # the next global batch of the epoch
+    tokens: int = 0  # source and target tokens read
+    seconds: float = 0.0  # spent in training
+    best: float | None = None  # the best look at dev, higher is better
+    best_step: int = 0
+    waited: int = 0  # looks at dev since the best
+    rate_cut: float = 1.0  # what the learning rate is multiplied by since the last roll-back
+    rollbacks: int = 0
+    line_loss: float = 0.0  # what the next line of metrics.jsonl will be made of
+    line_targets: int = 0
+
+
+class _Work(NamedTuple):
+    """The batches of one update."""
+
+    batches: list[Batch]
+    n_tokens: int  # target tokens, over all processes
+    n_read: int  # source and target tokens
+    epoch: int
+    batch: int  # where the data stand afterwards
+
+
+class _Clock:
+    """Tokens and seconds since the last line of metrics.jsonl, looks at dev not counted."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self.tokens, self.start, self.paused = 0, time.perf_counter(), 0.0
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.start - self.paused
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.paused += time.perf_counter() - start
+
+
+class Trainer:
+    """One run: its learner, its data, its judge, and how far it has come."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        out: Path,
+        learner: Learner,
+        batches: Batches,
+        judge: Judge,
+        world: World,
+        report: Reporter,
+    ) -> None:
+        self.recipe, self.config, self.out = recipe, recipe.training, out
+        self.learner, self.batches, self.judge = learner, batches, judge
+        self.world, self.report = world, report
+        self.width = learner.model.config.d_model
+        self.metrics = Metrics(out)
+        self.course = Course()
+        self.stop_signal: int | None = None
+
+    def run(self) -> None:
+        """Train to the end, or until somebody asks to stop."""
+        self._resume()
+        with self._listening(), ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(self._read, self.course.epoch, self.course.batch)
+            clock = _Clock()
+            while self.course.step < self.config.max_updates and not self._is_out_of_patience():
+                work = coming.result()
+                coming = reader.submit(self._read, work.epoch, work.batch)
+                try:
+                    update = self._update(work)
+                except NotFinite as event:
+                    coming.cancel()
+                    self._roll_back(event, work)
+                    coming = reader.submit(self._read, self.course.epoch, self.course.batch)
+                    clock = _Clock()
+                    continue
+                self._account(update, work, clock)
+                with clock.pause():
+                    self._look_and_save()
+                if self.stop_signal is not None:
+                    coming.cancel()
+                    self._save()
+                    name = signal.Signals(self.stop_signal).name
+                    raise Stopped(
+                        f"stopped by {name} after update {self.course.step}, which is saved; "
+                        "the same command goes on from there",
+                        self.stop_signal,
+                    )
+            coming.cancel()
+        self._finish()
+
+    def _resume(self) -> None:
+        found, complaints = load_latest(self.out / CHECKPOINTS)
+        for complaint in complaints:
+            self.report.say(f"passed over: {complaint}")
+        if found is None:
+            self._save()  # step 0: there is always something to go back to
+            return
+        self.course = Course(**found.state)
+        self.learner.restore(found.tensors)
+        self.metrics.cut(self.course.step)
+        if self.course.step:
+            self.report.say(f"going on from update {self.course.step} ({found.path.name})")
+
+    def _read(self, epoch: int, batch: int) -> _Work:
+        """Read the batches of one update, from there on."""
+        count = self.batches.count(epoch)
+        numbers = range(batch, min(batch + self.config.accumulate, count))
+        parts = [self.batches.read(epoch, number) for number in numbers]
+        sizes = [self.batches.tokens(epoch, number) for number in numbers]
+        end = numbers[-1] + 1
+        where = (epoch + 1, 0) if end == count else (epoch, end)
+        return _Work(parts, sum(tgt for _, tgt in sizes), sum(map(sum, sizes)), *where)
+
+    def _update(self, work: _Work) -> Update:
+        step = self.course.step + 1
+        rate = learning_rate(step, self.config, self.width) * self.course.rate_cut
+        try:
+            return self.learner.update(step, rate, work.batches, work.n_tokens)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "memory" not in str(error):
+                raise
+            shapes = ", ".join(f"{len(b.src)} x {b.src.size(1)}+{b.tgt_in.size(1)}" for b in work.batches)
+            raise RunError(
+                f"out of memory at update {step}, on a batch of {shapes} positions; choose max_tokens below "
+                f"{self.recipe.batch.max_tokens} and accumulate above {self.config.accumulate} to train alike in less"
+            ) from None
+
+    def _account(self, update: Update, work: _Work, clock: _Clock) -> None:
+        course = self.course
+        course.step += 1
+        course.epoch, course.batch = work.epoch, work.batch
+        course.tokens += work.n_read
+        course.line_loss += update.loss * work.n_tokens
+        course.line_targets += work.n_tokens
+        clock.tokens += work.n_read
+        figures = {
+            "loss": course.line_loss / course.line_targets,
+            "lr": learning_rate(course.step, self.config, self.width) * course.rate_cut,
+            "tokens_per_s": clock.tokens / clock.seconds,
+        }
+        self.report.advance(course.step, figures)
+        if course.step % self.config.log_every and course.step < self.config.max_updates:
+            return
+        course.seconds += clock.seconds
+        entry = {"step": course.step, "epoch": course.epoch, **figures, "norm": update.norm, "seconds": course.seconds}
+        self._record("train", entry)
+        course.line_loss, course.line_targets = 0.0, 0
+        clock.restart()
+
+    def _look_and_save(self) -> None:
+        step, config = self.course.step, self.config
+        at_end = step == config.max_updates
+        if step % config.validate_every == 0 or at_end:
+            self._look()
+        if step % config.checkpoint_every == 0 or at_end or self._is_out_of_patience():
+            self._save()
+
+    def _look(self) -> None:
+        """Look at dev, and remember whether it is the best so far."""
+        weights = self.learner.weights()
+        course = self.course
+        score = 0.0
+        if self.world.is_first:
+            verdict = self.judge(weights)
+            score = self._score(verdict)
+            self._record("dev", verdict.entry(course.step))
+            self._tell(verdict)
+        score = self.world.sum(score)  # the first process knows, the others add nothing
+        if course.best is None or score > course.best:
+            course.best, course.best_step, course.waited = score, course.step, 0
+            if self.world.is_first:
+                self._write_weights(self.out / BEST, weights)
+        else:
+            course.waited += 1
+
+    def _score(self, verdict: Verdict) -> float:
+        return verdict.bleu if self.config.metric == "bleu" else -verdict.loss
+
+    def _tell(self, verdict: Verdict) -> None:
+        self.report.say(
+            f"dev after update {self.course.step}: perplexity {verdict.perplexity:.2f}, BLEU {verdict.bleu:.2f}"
+        )
+        for sample in verdict.samples:
+            self.report.say(f"  {sample.src}\n  → {sample.hypothesis}\n  = {sample.reference}")
+
+    def _is_out_of_patience(self) -> bool:
+        return 0 < self.config.patience <= self.course.waited
+
+    def _save(self) -> None:
+        tensors = self.learner.tensors()
+        if self.world.is_first:
+            folder = self.out / CHECKPOINTS
+            save_checkpoint(folder, self.course.step, tensors, asdict(self.course))
+            prune(folder, max(self.config.keep_checkpoints, self.config.average_last))
+        self.world.wait()
+
+    def _roll_back(self, event: NotFinite, work: _Work) -> None:
+        """Go back to the last good state and take smaller steps from there, three times at most."""
+        course, bad_step = self.course, self.course.step + 1
+        pairs = [self.batches.place(course.epoch, pair) for batch in work.batches for pair in batch.pairs.tolist()]
+        what = f"update {bad_step} is no number ({event}); its pairs: {', '.join(pairs[:5])}, {len(pairs)} in all"
+        rollbacks, cut = course.rollbacks + 1, course.rate_cut / 2
+        found, _ = load_latest(self.out / CHECKPOINTS)
+        assert found is not None, "a run saves its beginning"
+        self.learner.restore(found.tensors)
+        self.course = Course(**found.state)
+        if rollbacks > _MAX_ROLLBACKS:
+            raise RunError(
+                f"{what}; it went back {_MAX_ROLLBACKS} times in vain, and is saved as of update {self.course.step}; "
+                "try a lower lr, a longer warmup or a clip_norm, and give --accept-changes"
+            )
+        self.course.rollbacks, self.course.rate_cut = rollbacks, cut
+        self.metrics.cut(self.course.step)
+        entry = {"step": self.course.step, "bad_step": bad_step, "parameter": event.parameter, "rate_cut": cut}
+        self._record("rollback", entry)
+        self.report.say(f"{what}; back to update {self.course.step} with {cut:g} times the learning rate")
+
+    def _finish(self) -> None:
+        """Choose the weights that the run ends with and write them as a model folder."""
+        average = average_checkpoints(whole_checkpoints(self.out / CHECKPOINTS)[-self.config.average_last :])
+        last = self.learner.weights()
+        ema = self.learner.tensors().get("ema")
+        if not self.world.is_first:
+            self.world.wait()
+            return
+        candidates: dict[str, Mapping[str, Tensor]] = {"last": last, "average": average}
+        if (self.out / BEST).exists():
+            candidates["best"] = load_file(self.out / BEST)
+        if ema is not None:
+            candidates["ema"] = ema
+        if self.config.choose != "auto":
+            if self.config.choose not in candidates:
+                raise RunError(f"choose={self.config.choose}: this run has only {', '.join(sorted(candidates))}")
+            candidates = {self.config.choose: candidates[self.config.choose]}
+        verdicts = {name: self.judge(weights) for name, weights in candidates.items()}
+        chosen = max(verdicts, key=lambda name: self._score(verdicts[name]))
+        for name, verdict in verdicts.items():
+            self._record("end", {"weights": name, "chosen": name == chosen, **verdict.entry(self.course.step)})
+            self.report.say(f"{name}: dev perplexity {verdict.perplexity:.2f}, BLEU {verdict.bleu:.2f}")
+        model = Transformer(self.learner.model.config)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(candidates[chosen][name])
+        save_model(model, self.out)
+        self.judge.tokenizers.save(self.out)
+        self.report.say(f"{chosen} is the best on dev and is now {self.out / WEIGHTS}")
+        self.world.wait()
+
+    def _record(self, kind: str, entry: Mapping[str, Any]) -> None:
+        if self.world.is_first:
+            self.metrics.append(kind, entry)
+            self.report.record(kind, entry)
+
+    def _write_weights(self, path: Path, weights: Mapping[str, Tensor]) -> None:
+        draft = path.with_name(f".{path.name}")
+        save_file({name: tensor.contiguous().cpu() for name, tensor in weights.items()}, draft)
+        draft.replace(path)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Finish the update in hand when asked to stop; a second request stops at once."""
+        if self.world.size > 1:  # torchrun ends its workers by signal and starts them again
+            yield
+            return
+
+        def ask(number: int, _: FrameType | None) -> None:
+            if self.stop_signal is not None:
+                raise KeyboardInterrupt
+            self.stop_signal = number
+
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

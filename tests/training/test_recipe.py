@@ -1,0 +1,108 @@
+"""Recipes: TOML and the command line, and errors that name the nearest setting."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from glassformer.errors import ConfigError, UsageError
+from glassformer.training.recipe import flags, parse_words, read_recipe, to_toml
+
+CORPORA = {"train": ["a.tsv"], "dev": ["b.tsv"]}
+
+
+def test_words_of_the_command_line() -> None:
+    words = ["r.toml", "--max-updates", "7", "--lr=0.5", "--train", "a.tsv", "--train", "b.tsv@2", "--compile", "true"]
+    path, changes = parse_words([*words, "--noise.lower", "0.1", "--preset", "tiny", "--dropout", "0.3"])
+    assert path == Path("r.toml")
+    assert changes == {
+        "training.max_updates": 7,
+        "training.lr": 0.5,
+        "train": ["a.tsv", "b.tsv@2"],
+        "training.compile": True,
+        "reader.noise.lower": 0.1,
+        "preset": "tiny",
+        "model.dropout": 0.3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--max-update", "7"], "unknown setting --max-update; did you mean max-updates?"),
+        (["--max-length", "7"], "--max-length could be --reader.max-length or --search.max-length"),
+        (["--lr"], "--lr needs a value"),
+        (["--lr", "--seed", "1"], "--lr needs a value"),
+        (["a.toml", "b.toml"], "'b.toml': one recipe is enough"),
+    ],
+)
+def test_wrong_words(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match="^" + message.replace("?", r"\?").replace(".", r"\.")):
+        parse_words(words)
+
+
+def test_every_flag_is_a_setting_and_says_what_it_is() -> None:
+    recipe = read_recipe(None, CORPORA)
+    for name in flags():
+        place: object = recipe
+        if name.startswith("model."):
+            continue
+        for part in name.split("."):
+            place = getattr(place, part)
+    assert {"training.max_updates", "model.d_model", "reader.noise.lower", "seed"} <= flags().keys()
+
+
+def test_the_command_line_changes_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text('train = ["a.tsv"]\ndev = ["/b.tsv"]\npreset = "tiny"\n[training]\nlr = 0.1\nmax_updates = 5\n')
+    recipe = read_recipe(path, {"training.lr": 0.2, "model.n_heads": 2})
+    assert (recipe.training.lr, recipe.training.max_updates) == (0.2, 5)
+    assert recipe.model_settings(50, 50).n_heads == 2
+    assert recipe.train[0].path == tmp_path / "a.tsv", "a recipe's files lie beside it"
+    assert recipe.dev[0].path == Path("/b.tsv")
+    assert read_recipe(path, {"train": ["c.tsv"]}).train[0].path == Path("c.tsv"), "the command line's lie here"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('train = ["a.tsv"]', "no corpus to look at; give --dev FILE"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[training]\nlerning_rate = 1', "unknown setting training.lerning_rate"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[training]\nlr = -1', "training.lr=-1"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\npreset = "smal"', "unknown preset smal; did you mean small"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[model]\nn_heads = 3', "d_model=256 does not divide into n_heads=3"),
+        ('train = ["$NO_SUCH_FOLDER/a.tsv"]\ndev = ["a.tsv"]', "NO_SUCH_FOLDER is not set"),
+        ("train = 7\ndev = 7", "a corpus is a file name or a table"),
+        ("train = [", "is not TOML"),
+    ],
+)
+def test_faulty_recipes(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message.replace("$", r"\$")):
+        read_recipe(path, {})
+
+
+def test_no_such_recipe(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"No such file or directory; a recipe is a TOML file"):
+        read_recipe(tmp_path / "none.toml", {})
+
+
+def test_a_recipe_survives_being_written(tmp_path: Path) -> None:
+    words = ["--train", "a.tsv@2", "--train", "x.fr,x.en", "--dev", 'q"uo\x7fte\\.tsv', "--noise.upper", "0.25"]
+    recipe = read_recipe(None, parse_words(words)[1])
+    text = to_toml(recipe.model_dump(mode="json", exclude_none=True))
+    (tmp_path / "run.toml").write_text(text, encoding="utf-8")
+    assert tomllib.loads(text)["reader"]["noise"]["upper"] == 0.25
+    again = read_recipe(None, tomllib.loads(text))
+    assert again == recipe
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "recipes").glob("*.toml")), ids=lambda p: p.stem)
+def test_the_recipes_that_we_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSFORMER_DATA", "/data")
+    recipe = read_recipe(path, {})
+    assert recipe.out is not None
+    assert recipe.model_settings(1000, 1000).d_model > 0
