@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from glassformer.errors import ConfigError, nearest
 
-__all__ = ["PRESETS", "ModelConfig", "SearchConfig", "Settings", "preset"]
+__all__ = [
+    "PRESETS",
+    "BatchConfig",
+    "CorpusConfig",
+    "DoctorConfig",
+    "ModelConfig",
+    "NoiseConfig",
+    "ReaderConfig",
+    "SearchConfig",
+    "Settings",
+    "TokenizerConfig",
+    "TrainingConfig",
+    "preset",
+]
+
+
+# Far above any model, far below what makes a damaged config.json ask for all the memory there is.
+_MOST_WORDS: Final = 2**24
+_WIDEST: Final = 2**17
+_DEEPEST: Final = 2**10
+_LONGEST: Final = 2**16
 
 
 class Settings(BaseModel):
@@ -30,21 +52,29 @@ def _first_fault(cls: type[BaseModel], error: ValidationError) -> str:
     fault = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in fault["loc"])
     if fault["type"] == "extra_forbidden":
+        for part in fault["loc"][:-1]:  # settings may hold settings: ask those that the name is missing from
+            inner = cls.model_fields[str(part)].annotation if str(part) in cls.model_fields else None
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                cls = inner
         return f"unknown setting {name}; {nearest(str(fault['loc'][-1]), cls.model_fields)}"
     message = str(fault["msg"]).removeprefix("Value error, ")
+    if isinstance(fault["input"], dict):  # a fault of several settings together: the message names them
+        return f"{name}: {message}" if name else message
     return f"{name}={fault['input']!r}: {message}" if name else message
 
 
 class ModelConfig(Settings):
     """The shape of one encoder-decoder Transformer; the defaults are the paper's base model."""
 
-    src_vocab: int = Field(37_000, ge=1, description="rows of the source embedding")
-    tgt_vocab: int = Field(37_000, ge=1, description="rows of the target embedding and of the output layer")
-    d_model: int = Field(512, ge=1, description="width of a token's vector")
+    src_vocab: int = Field(37_000, ge=1, le=_MOST_WORDS, description="rows of the source embedding")
+    tgt_vocab: int = Field(
+        37_000, ge=1, le=_MOST_WORDS, description="rows of the target embedding and of the output layer"
+    )
+    d_model: int = Field(512, ge=1, le=_WIDEST, description="width of a token's vector")
     n_heads: int = Field(8, ge=1, description="attention heads; d_model divides by it")
-    d_ff: int = Field(2048, ge=0, description="hidden width of the feed-forward network; 0 leaves it out")
-    n_encoder_layers: int = Field(6, ge=1)
-    n_decoder_layers: int = Field(6, ge=1)
+    d_ff: int = Field(2048, ge=0, le=_WIDEST, description="hidden width of the feed-forward network; 0 leaves it out")
+    n_encoder_layers: int = Field(6, ge=1, le=_DEEPEST)
+    n_decoder_layers: int = Field(6, ge=1, le=_DEEPEST)
     norm: Literal["post", "pre", "none"] = Field("post", description="where layer norm stands")
     final_norm: bool = Field(False, description="one more norm after each stack; pre-norm needs it")
     norm_eps: float = Field(1e-5, gt=0)
@@ -52,7 +82,9 @@ class ModelConfig(Settings):
         "interleaved",
         description="sin/cos in neighbouring channels (the notes), in two halves (Marian), learned, or none",
     )
-    max_positions: int = Field(1024, ge=1, description="longest sequence; learned positions have that many rows")
+    max_positions: int = Field(
+        1024, ge=1, le=_LONGEST, description="longest sequence; learned positions have that many rows"
+    )
     activation: Literal["relu", "gelu", "silu"] = "relu"
     scaled_attention: bool = Field(True, description="divide scores by sqrt(d_k); False is the plain dot product")
     attention_bias: bool = True
@@ -89,6 +121,181 @@ class SearchConfig(Settings):
     width: int = Field(1, ge=1, description="hypotheses kept per sentence; 1 is greedy search")
     max_length: int = Field(256, ge=1, description="tokens, the end mark included")
     length_penalty: float = Field(1.0, description="the log-probability is divided by length to this power")
+
+
+class TrainingConfig(Settings):
+    """How a model is trained; rates and smoothing are the paper's unless a recipe says otherwise."""
+
+    max_updates: int = Field(10_000, ge=1, description="updates of the weights, all in all")
+    accumulate: int = Field(1, ge=1, description="batches whose gradients make one update")
+    optimizer: Literal["adam", "adamw"] = Field("adam", description="adamw with weight_decay on matrices")
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.98, ge=0, lt=1)
+    adam_eps: float = Field(1e-9, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    schedule: Literal["paper", "inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
+    lr: float = Field(1e-3, gt=0, description="the highest rate; a factor (usually 1) with schedule=paper")
+    warmup: int = Field(1000, ge=0, description="updates until the highest rate")
+    clip_norm: float = Field(1.0, ge=0, description="longest gradient; 0 clips nothing")
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    ema: float = Field(0.0, ge=0, lt=1, description="decay of the moving average of the weights; 0 keeps none")
+    checkpoint_every: int = Field(1000, ge=1, description="updates between checkpoints")
+    keep_checkpoints: int = Field(10, ge=2, description="the newest ones; older ones are deleted")
+    average_last: int = Field(5, ge=1, description="checkpoints whose mean is tried at the end; 1 averages none")
+    validate_every: int = Field(1000, ge=1, description="updates between looks at dev")
+    validate_on: int = Field(2000, ge=1, description="sentences of dev that are translated for BLEU")
+    metric: Literal["bleu", "loss"] = Field("bleu", description="what best and patience go by")
+    patience: int = Field(0, ge=0, description="looks at dev without a new best before it stops; 0 never does")
+    choose: Literal["auto", "average", "best", "ema", "last"] = Field(
+        "auto", description="which weights the run ends with; auto takes the best on dev of all there are"
+    )
+    log_every: int = Field(50, ge=1, description="updates between lines of metrics.jsonl")
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    device: str = Field("auto", description="cpu, cuda, mps, or the best there is")
+    threads: int = Field(0, ge=0, description="CPU threads; 0 takes all")
+    compile: bool = Field(False, description="torch.compile; needs a C++ compiler")
+    sharding: Literal["ddp", "fsdp"] = Field("ddp", description="how several processes share the model")
+    tensorboard: bool = Field(False, description="write TensorBoard files too")
+
+
+class NoiseConfig(Settings):
+    """How often a source sentence is typed as real users type; 0 never, 1 always."""
+
+    no_stop: float = Field(0.0, ge=0, le=1, description="the full stop at the end left out")
+    lower: float = Field(0.0, ge=0, le=1, description="all in lower case")
+    upper: float = Field(0.0, ge=0, le=1, description="ALL IN CAPITALS")
+    apostrophes: float = Field(0.0, ge=0, le=1, description="' written as \u2019 and \u2019 as '")
+    spaces: float = Field(0.0, ge=0, le=1, description="none, a plain, a hard or a narrow space before ? ! : ;")
+    no_accents: float = Field(0.0, ge=0, le=1, description="Latin letters without accents")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any of it ever happens."""
+        return any(self.model_dump().values())
+
+    @model_validator(mode="after")
+    def _one_case(self) -> Self:
+        if self.lower + self.upper > 1:
+            raise ValueError(f"lower={self.lower} and upper={self.upper} exclude each other, so their sum is at most 1")
+        return self
+
+
+class ReaderConfig(Settings):
+    """How sentence pairs become token ids; what is random is off by default, and differs from epoch to epoch."""
+
+    on_fault: Literal["skip", "fail"] = Field("skip", description="what a line with a fault does: see the data doctor")
+    max_length: int = Field(
+        256, ge=2, le=_LONGEST, description="tokens of a side with the end mark; longer pairs are counted and left out"
+    )
+    sample_alpha: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="how sentences are cut at random: with unigram the exponent on a cut's probability (0.1 is wild, "
+        "0.5 tame), with BPE the share of merges left out; 0 cuts each the one best way",
+    )
+    join: float = Field(0.0, ge=0, lt=1, description="how often a pair is put behind the one before it, as one pair")
+    noise: NoiseConfig = NoiseConfig()
+
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn anew each epoch."""
+        return bool(self.sample_alpha or self.join or self.noise.is_on)
+
+
+class BatchConfig(Settings):
+    """How pairs are put together into batches of similar length."""
+
+    max_tokens: int = Field(
+        4096, ge=1, description="sentences times positions of the longer side, padding and end marks included"
+    )
+    window: int = Field(
+        2**20, ge=1, description="pairs that are sorted by length together; bounds the memory that planning takes"
+    )
+
+
+class CorpusConfig(Settings):
+    """Where sentence pairs are read from, and how."""
+
+    path: Path = Field(description="the file, plain, .gz or .zst; of two parallel files, the source's")
+    target_path: Path | None = Field(None, description="of two parallel files, the target's")
+    format: Literal["auto", "tsv", "moses", "jsonl", "tmx"] = Field("auto", description="auto goes by the ending")
+    src_field: str = Field("src", description="JSONL: the name of the source's field")
+    tgt_field: str = Field("tgt", description="JSONL: the name of the target's field")
+    src_lang: str | None = Field(None, min_length=1, description="TMX, and JSONL's translation: the source's language")
+    tgt_lang: str | None = Field(None, min_length=1, description="TMX, and JSONL's translation: the target's language")
+    swap: bool = Field(False, description="read the target as the source, and the source as the target")
+    weight: float = Field(1.0, gt=0, description="how often it is gone through for once through one of weight 1")
+
+    @classmethod
+    def parse_word(cls, word: str, **shared: Any) -> Self:
+        """Read a word of the command line, `FILE` or `SOURCE,TARGET`, with `@WEIGHT` behind it or not.
+
+        `shared` are settings that all words of a command have in common.
+        """
+        paths, at, weight = word.rpartition("@")
+        if not (at and paths and re.fullmatch(r"\d+(\.\d+)?|\.\d+", weight)):
+            paths, weight = word, ""
+        names = paths.split(",")
+        if len(names) > 2 or not all(names):
+            raise ConfigError(f"{word!r} is neither FILE nor SOURCE,TARGET")
+        values = dict(zip(("path", "target_path"), names, strict=False)) | ({"weight": weight} if weight else {})
+        return cls.parse({**shared, **values}, word)
+
+    @property
+    def kind(self) -> Literal["tsv", "moses", "jsonl", "tmx"]:
+        """The format, found by the ending where it is not set."""
+        if self.format != "auto":
+            return self.format
+        if self.target_path is not None:
+            return "moses"
+        name = self.path.name.lower().removesuffix(".gz").removesuffix(".zst")
+        for kind in ("tsv", "jsonl", "tmx"):
+            if name.endswith(f".{kind}"):
+                return kind
+        raise ValueError(
+            "the ending is none of .tsv, .jsonl, .tmx (and then .gz or .zst): name the format, "
+            "or write two parallel files as SOURCE,TARGET"
+        )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.kind == "moses") != (self.target_path is not None):
+            raise ValueError(f"format {self.kind} takes {'two files' if self.kind == 'moses' else 'one file'}")
+        if (self.src_lang is None) != (self.tgt_lang is None):
+            raise ValueError("src_lang and tgt_lang are given together or not at all")
+        if self.kind == "tmx" and self.src_lang is None:
+            raise ValueError("a TMX file holds several languages: name two of them, src_lang and tgt_lang")
+        return self
+
+
+class DoctorConfig(Settings):
+    """What the data doctor calls too long, too uneven and a copy."""
+
+    max_length: int = Field(2000, ge=1, description="characters of a side")
+    max_ratio: float = Field(3.0, gt=1, description="how many times longer than usual one side may be beside the other")
+    min_copy: int = Field(4, ge=1, description="words from which a source copied as its target is no mere name")
+
+
+class TokenizerConfig(Settings):
+    """How a vocabulary is learnt from text; whatever is not in it is spelt in bytes, so nothing is unknown."""
+
+    model: Literal["unigram", "bpe"] = "unigram"
+    vocab_size: int = Field(
+        8000, ge=261, le=_MOST_WORDS, description="ids in all: 4 special ones, 256 bytes, the rest learnt"
+    )
+    joint: bool = Field(True, description="one vocabulary for both sides, or one for each")
+    normalise: Literal["none", "nfkc"] = Field(
+        "none", description="none gives every text back as it was; nfkc folds ligatures, widths and the like"
+    )
+    character_coverage: float = Field(
+        0.9999, ge=0.9, le=1, description="share of the text whose characters get ids of their own; ASCII always does"
+    )
+    split_digits: bool = Field(True, description="write a number digit by digit")
+    max_sentences: int = Field(
+        500_000, ge=1, description="lines it learns from, drawn at random; each byte of them takes 40 bytes of memory"
+    )
+    seed: int = Field(0, ge=0, description="of the draw")
 
 
 PRESETS: dict[str, dict[str, Any]] = {

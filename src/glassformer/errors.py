@@ -2,8 +2,11 @@
 
 GlassformerError
 ├── ConfigError      a setting that does not exist or cannot have that value
+├── DataError        a corpus that cannot be read, or a line of it that is wrong
 ├── ModelFileError   a model folder that is missing, damaged or not ours
 ├── AddressError     a tensor address that names nothing
+├── RunError         a training run that cannot go on, or not from here
+├── Stopped          a run that was asked to stop, and did, with everything saved
 └── UsageError       words on the command line that make no sense together
 """
 
@@ -12,23 +15,53 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["AddressError", "ConfigError", "GlassformerError", "ModelFileError", "UsageError", "nearest"]
+__all__ = [
+    "AddressError",
+    "ConfigError",
+    "DataError",
+    "GlassformerError",
+    "ModelFileError",
+    "RunError",
+    "Stopped",
+    "UsageError",
+    "nearest",
+]
 
 
 class GlassformerError(Exception):
-    """A mistake that the user can mend; the command line prints it in one line and ends with code 2."""
+    """A mistake that the user can mend; the command line prints it in one line and ends with its exit code."""
+
+    exit_code = 2
 
 
 class ConfigError(GlassformerError):
     """A setting that does not exist or cannot have that value."""
 
 
+class DataError(GlassformerError):
+    """A corpus that cannot be read, or a line of it that is wrong."""
+
+
 class ModelFileError(GlassformerError):
     """A model folder that is missing, damaged or not ours."""
 
 
-class AddressError(GlassformerError):
-    """A tensor address that names nothing."""
+class AddressError(GlassformerError, KeyError):
+    """A tensor address that names nothing; a KeyError too, so that `in` and `get` work on a trace."""
+
+    __str__ = Exception.__str__  # KeyError's own puts quotes around the sentence
+
+
+class RunError(GlassformerError):
+    """A training run that cannot go on, or not from here."""
+
+
+class Stopped(GlassformerError):  # noqa: N818 - no error, but an end
+    """A run that was asked to stop, and did, with everything saved."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal  # what a shell expects of a process that a signal ended
 
 
 class UsageError(GlassformerError):

@@ -69,7 +69,7 @@ def read_config(folder: str | Path) -> FolderConfig:
         raise ModelFileError(f"{folder} is no model folder: it has no {CONFIG}") from None
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is not JSON, perhaps cut short: {error}") from None
     if not isinstance(content, dict) or content.get("format") != "glassformer-model":
         raise ModelFileError(f"{path} does not describe a glassformer model: 'format' is not 'glassformer-model'")
@@ -81,9 +81,13 @@ def _read_weights(path: Path, device: str | torch.device) -> dict[str, Tensor]:
         raise ModelFileError(f"{path.parent}: the weights are missing: no {path.name}")
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError) as error:
         raise ModelFileError(f"{path} is not a whole safetensors file ({error}); copy or train it again") from None
+    for name, tensor in weights.items():
+        if not tensor.is_floating_point():
+            raise ModelFileError(f"{path}: {name} holds {tensor.dtype} numbers, a weight is a fraction")
+    return weights
 
 
 def _check_shapes(path: Path, found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> None:

@@ -70,6 +70,11 @@ def _config(
         raise ModelFileError("torch.nn.Transformer with keys or values of another width has no counterpart here")
     if layer.linear1.bias is None:
         raise ModelFileError("torch.nn.Transformer(bias=False) leaves out biases that our model always has")
+    if (core.encoder.norm is None) != (core.decoder.norm is None):
+        raise ModelFileError("torch.nn.Transformer with a norm after one stack only has no counterpart here")
+    kinds = {_kind(each) for stack in (core.encoder, core.decoder) for each in stack.layers}
+    if len(kinds) > 1:
+        raise ModelFileError(f"torch.nn.Transformer with layers that differ: {' and '.join(sorted(kinds))}")
     return ModelConfig.parse(
         {
             "src_vocab": source.num_embeddings,
@@ -95,9 +100,18 @@ def _config(
     )
 
 
+def _kind(layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> str:
+    # Layers can differ without anybody's wish: of an activation given as a module, torch's decoder makes ReLU.
+    return (
+        f"{layer.self_attn.num_heads} heads, {'pre' if layer.norm_first else 'post'}-norm with eps {layer.norm1.eps}, "
+        f"{layer.linear1.out_features} hidden channels, {_activation(layer.activation)}"
+    )
+
+
 def _activation(function: object) -> str:
     for name, ours in (("relu", F.relu), ("gelu", F.gelu), ("silu", F.silu)):
-        if function is ours or type(function).__name__.lower() == name:
+        is_approximate = getattr(function, "approximate", "none") != "none"  # GELU by tanh is another function
+        if function is ours or (type(function).__name__.lower() == name and not is_approximate):
             return name
     raise ModelFileError(f"torch.nn.Transformer has the activation {function!r}; known: relu, gelu, silu")
 

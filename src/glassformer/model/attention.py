@@ -103,14 +103,16 @@ class MultiHeadAttention(nn.Module):
         batch, _, n_keys, _ = memory.keys.shape
         if n != batch:  # (B * W, H, T, K) -> (B, H, W * T, K)
             query = query.view(batch, -1, *query.shape[1:]).transpose(1, 2).flatten(2, 3)
-        if causal and n_queries not in (1, n_keys):
+        if n_queries == 1:  # branches, so that under torch.compile `causal` stays a bool when lengths are symbols
+            causal = False
+        if causal and n_queries != n_keys:
             allowed, causal = _triangle(n_queries, n_keys, query.device), False
         dropout = self.dropout if self.training else 0.0
         if _is_short(query, memory):
             context = _attend_short(query, memory, allowed, causal, self.factor, dropout)
         else:
             context = F.scaled_dot_product_attention(
-                query, *memory, allowed, dropout, is_causal=causal and n_queries > 1, scale=self.factor
+                query, *memory, allowed, dropout, is_causal=causal, scale=self.factor
             )  # (B, H, W * T, K)
         if n != batch:
             context = context.view(*context.shape[:2], -1, n_queries, context.size(3)).transpose(1, 2).flatten(0, 1)

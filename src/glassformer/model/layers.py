@@ -39,7 +39,7 @@ def keep_noise(x: Tensor, p: float) -> Tensor:
     """
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-    dropped = bits < round(p * 2**16) - 2**15
+    dropped = bits < min(round(p * 2**16), 2**16 - 1) - 2**15
     return torch.where(dropped, x.new_zeros(()), x.new_full((), 1 / (1 - p)))
 
 

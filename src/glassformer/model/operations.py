@@ -35,6 +35,7 @@ __all__ = [
     "silu",
     "sinusoid",
     "softmax",
+    "split_heads",
     "variance",
     "weighted_sum",
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
@@ -23,14 +26,8 @@ class Positions(nn.Module):
         if self.layout == "learned":
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         else:
-            table = sinusoid(
-                start=0,
-                length=config.max_positions,
-                width=config.d_model,
-                layout=self.layout,
-                dtype=torch.get_default_dtype(),
-            )
-            self.register_buffer("table", table[0], persistent=False)
+            table = self._sines(config.max_positions, config.d_model, torch.get_default_dtype())
+            self.register_buffer("table", table, persistent=False)
 
     def forward(self, start: int, length: int, scope: Scope = BLIND) -> Tensor:
         """Give the vectors (1, T, D) of the places from `start` on."""
@@ -51,3 +48,14 @@ class Positions(nn.Module):
             layout=self.layout,
             dtype=self.table.dtype,
         )
+
+    def _sines(self, length: int, width: int, dtype: torch.dtype) -> Tensor:
+        return sinusoid(start=0, length=length, width=width, layout=self.layout, dtype=dtype)[0]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move or convert as every module does, but compute the sines anew: a float32 sine made double is no double."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.layout != "learned":
+            length, width = self.table.shape
+            self.table = self._sines(length, width, self.table.dtype).to(self.table.device)
+        return self

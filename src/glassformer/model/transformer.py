@@ -12,7 +12,7 @@ from glassformer.config import ModelConfig
 from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.decoder import Decoder
 from glassformer.model.encoder import Encoder
-from glassformer.model.layers import Embedding, Output
+from glassformer.model.layers import Embedding, LayerNorm, Output
 from glassformer.model.scope import BLIND, Scope
 from glassformer.model.state import DecoderState, Memory
 from glassformer.text.vocab import SPECIAL
@@ -49,9 +49,9 @@ class Transformer(nn.Module):
 
         Matrices are uniform as Glorot and Bengio (2010) have it, with fan-in and fan-out of each of
         W_Q, W_K, W_V by itself and, for these three, the gain 1/sqrt(2) of fairseq (Ott et al. 2019);
-        biases are zero. Embedding rows are normal with variance 1/D (tensor2tensor, Vaswani et al. 2018),
-        so that a row times sqrt(D) and a logit both have variance near 1. Post-norm stacks of the
-        paper's depth train from here with its warm-up and nothing else.
+        biases are zero, norms begin as plain norms. Embedding rows are normal with variance 1/D
+        (tensor2tensor, Vaswani et al. 2018), so that a row times sqrt(D) and a logit both have variance
+        near 1. Post-norm stacks of the paper's depth train from here with its warm-up and nothing else.
         """
         for parameter in self.parameters():
             if parameter.dim() == 2:
@@ -60,8 +60,11 @@ class Transformer(nn.Module):
             if isinstance(module, MultiHeadAttention):
                 for part in module.projection.weight.chunk(3):
                     nn.init.xavier_uniform_(part, gain=2**-0.5)
-            if isinstance(module, nn.Linear) and module.bias is not None:
+            if isinstance(module, nn.Linear | Output) and module.bias is not None:
                 nn.init.zeros_(module.bias)
+            if isinstance(module, LayerNorm):
+                nn.init.ones_(module.gamma)
+                nn.init.zeros_(module.beta)
         tables: list[Tensor] = [self.src_embedding.table, self.tgt_embedding.table, self.output.weight]
         tables += [e.positions.table for e in (self.src_embedding, self.tgt_embedding) if e.positions is not None]
         for table in tables:

@@ -19,7 +19,7 @@ from torch import Tensor
 from glassformer.config import SearchConfig
 from glassformer.text.vocab import EOS, PAD
 
-__all__ = ["Hypotheses", "State", "beam_search"]
+__all__ = ["Hypotheses", "State", "Step", "beam_search"]
 
 
 class State(Protocol):
@@ -68,7 +68,7 @@ def beam_search(step: Step[S], state: S, start: Tensor, config: SearchConfig) ->
         at_limit = length + 1 == config.max_length
         ends = (token == EOS) | at_limit
         ends[:, width:] = False  # C candidates, so that W can go on; but only the first W may end
-        counted = (length + (token != EOS)).clamp(min=1)
+        counted = (length + (token != EOS)).clamp(min=1).to(sums)
         scores = (sums / counted**config.length_penalty).masked_fill(~ends, -math.inf)
         found = _merge(found, sentences, Hypotheses(grown[:, :, 1:], sums, scores))
 

@@ -1,0 +1,102 @@
+"""Text as real users type it, and neighbouring sentences joined: pure functions of the text and of what was drawn.
+
+Noise touches the source only: the translation of a carelessly typed sentence is a careful one. Every choice is made
+once a sentence, because people who leave out one accent leave out all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import NoiseConfig
+
+__all__ = [
+    "N_DRAWS",
+    "add_noise",
+    "drop_accents",
+    "drop_stop",
+    "join_texts",
+    "respace",
+    "runs",
+    "swap_apostrophes",
+]
+
+N_DRAWS: Final = 5  # numbers in [0, 1) that `add_noise` takes: stop, case, apostrophes, spaces, accents
+
+_APOSTROPHES: Final = str.maketrans("'’", "’'")
+_SPACES: Final = ("", " ", "\u00a0", "\u202f")  # before ? ! : ; people type none, a plain, a hard or a narrow one
+# Only after a word or a closing mark and before a gap, so that 10:30 and http://x stay whole.
+_PUNCTUATION: Final = re.compile(r"""(?<=[\w)\]»"'’%])([ \u00a0\u202f]?)([?!:;]+)(?=\s|$)""")
+_STOP: Final = re.compile(r"(?<![.。．])\s*[.。．।]\s*$")
+
+
+def _plain_letters() -> dict[int, str]:
+    """List the Latin letters that have an accent, each with the letter below it; and the two joined letters."""
+    table = {ord(joined): plain for joined, plain in zip("œŒæÆ", ("oe", "OE", "ae", "AE"), strict=True)}
+    for code in (*range(0x00C0, 0x0250), *range(0x1E00, 0x1F00)):
+        base = unicodedata.normalize("NFD", chr(code))[0]
+        if base != chr(code):
+            table[code] = base
+    return table
+
+
+_PLAIN: Final = _plain_letters()
+
+
+def add_noise(text: str, draws: Sequence[float] | NDArray[np.float64], noise: NoiseConfig) -> str:
+    """Type `text` as somebody else might, by `N_DRAWS` numbers in [0, 1); never leave it empty."""
+    stop, case, apostrophes, spaces, accents = draws
+    if spaces < noise.spaces:
+        text = respace(text, _SPACES[int(spaces / noise.spaces * len(_SPACES))])
+    if apostrophes < noise.apostrophes:
+        text = swap_apostrophes(text)
+    if stop < noise.no_stop:
+        text = drop_stop(text)
+    if accents < noise.no_accents:
+        text = drop_accents(text)
+    if case < noise.lower:
+        return text.lower()
+    if case < noise.lower + noise.upper:
+        return text.upper()
+    return text
+
+
+def drop_stop(text: str) -> str:
+    """Leave out the full stop at the end; three dots, questions and exclamations mean something and stay."""
+    return _STOP.sub("", text) or text
+
+
+def swap_apostrophes(text: str) -> str:
+    """Write ' as ’ and ’ as '."""
+    return text.translate(_APOSTROPHES)
+
+
+def respace(text: str, space: str) -> str:
+    """Put `space` before each ? ! : ; that ends a word."""
+    return _PUNCTUATION.sub(lambda found: space + found[2], text)
+
+
+def drop_accents(text: str) -> str:
+    """Write Latin letters without their accents; other scripts keep their marks, which are no decoration there."""
+    return unicodedata.normalize("NFC", text).translate(_PLAIN)
+
+
+def join_texts(texts: Sequence[str]) -> str:
+    """Put sentences behind each other, with a space unless the script has none."""
+    joined = texts[0]
+    for left, right in pairwise(texts):
+        joined += right if unicodedata.east_asian_width(left[-1:] or " ") in "WF" else f" {right}"
+    return joined
+
+
+def runs(glued: NDArray[np.bool_]) -> list[range]:
+    """Cut positions into runs, each of which starts where `glued` says that nothing holds it to the one before."""
+    first = np.flatnonzero(~glued | (np.arange(len(glued)) == 0))
+    return [range(start, end) for start, end in pairwise([*first.tolist(), len(glued)])]

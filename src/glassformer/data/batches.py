@@ -1,0 +1,210 @@
+"""Batches of similar length: which pairs go together is planned ahead, so that any batch of any epoch can be asked for.
+
+B sentences, S source positions, T target positions; both sides count their end mark.
+
+A plan lists the *global* batches of an epoch. It depends on the lengths, the settings, the seed and the epoch, and not
+on how many processes there are: each global batch is dealt out to the ranks, sentence by sentence. So every rank takes
+the same number of steps, every pair comes exactly once per epoch, and processes that add up their losses compute what
+one process would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from glassformer.config import BatchConfig
+from glassformer.data.chance import draw, draw_order
+from glassformer.data.prepared import Prepared
+from glassformer.data.shard import Numbers, Shard
+from glassformer.text.vocab import BOS, EOS, PAD
+
+__all__ = ["Batch", "Batches", "Plan", "collate"]
+
+# Neighbours that go into the same window: long enough to be read from disk in one go, and a window of the default
+# size still mixes a thousand places of the corpus.
+_BLOCK: Final = 1024
+_BLOCKS, _TIES, _ORDER = 0, 1, 2  # what is drawn, so that no two draws are the same
+
+
+class Batch(NamedTuple):
+    """Sentence pairs as the model reads them, padded on the right.
+
+    A rank whose share of a batch is empty gets one row that counts nothing (a source of one EOS, a target of padding
+    only), because the ranks must all run the model for their gradients to meet; `pairs` is empty then.
+    """
+
+    src: Tensor  # (B, S) ids and EOS
+    src_mask: Tensor | None  # (B, S) True where there is a token; None where nothing is padded
+    tgt_in: Tensor  # (B, T) the start id and ids
+    tgt_out: Tensor  # (B, T) ids and EOS
+    pairs: Tensor  # (B,) their numbers in the shard
+    n_tokens: int  # of the target, end marks included
+    n_src_tokens: int
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Copy the tensors to where the model is."""
+        mask = None if self.src_mask is None else self.src_mask.to(device, non_blocking=True)
+        src, tgt_in, tgt_out = (x.to(device, non_blocking=True) for x in (self.src, self.tgt_in, self.tgt_out))
+        return self._replace(src=src, src_mask=mask, tgt_in=tgt_in, tgt_out=tgt_out)
+
+
+def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], start: int = BOS) -> Batch:
+    """Make a batch of sentences in ids, without their end marks; `pairs` counts them from 0."""
+    assert len(sources) == len(targets)
+    return _batch(_flat(sources), _flat(targets), start, np.arange(len(sources)))
+
+
+def _flat(sentences: Sequence[Sequence[int]]) -> tuple[Numbers, Numbers]:
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return np.fromiter(chain.from_iterable(sentences), np.int64, int(lengths.sum())), lengths
+
+
+def _batch(src: tuple[NDArray[Any], Numbers], tgt: tuple[NDArray[Any], Numbers], start: int, pairs: Numbers) -> Batch:
+    """Pad ids that stand one after the other, given with the lengths of their sentences."""
+    if not len(pairs):
+        row = torch.full((1, 1), EOS)
+        return Batch(row, None, torch.full_like(row, start), torch.full_like(row, PAD), torch.from_numpy(pairs), 0, 0)
+    src_ids, n_src = src
+    tgt_ids, n_tgt = tgt
+    is_src, is_tgt = _is_token(n_src), _is_token(n_tgt)  # (B, S), (B, T), end marks not counted
+    rows = np.arange(len(pairs))
+    padded = np.full(is_src.shape, PAD, np.int64)
+    padded[is_src] = src_ids
+    padded[rows, n_src] = EOS
+    before, after = np.full((2, *is_tgt.shape), PAD, np.int64)
+    before[:, 0] = start
+    before[:, 1:][is_tgt[:, :-1]] = tgt_ids
+    after[is_tgt] = tgt_ids
+    after[rows, n_tgt] = EOS
+    is_src[rows, n_src] = True
+    return Batch(
+        src=torch.from_numpy(padded),
+        src_mask=None if is_src.all() else torch.from_numpy(is_src),
+        tgt_in=torch.from_numpy(before),
+        tgt_out=torch.from_numpy(after),
+        pairs=torch.from_numpy(pairs),
+        n_tokens=len(tgt_ids) + len(pairs),
+        n_src_tokens=len(src_ids) + len(pairs),
+    )
+
+
+def _is_token(lengths: Numbers) -> NDArray[np.bool_]:
+    """Say which of the positions, one more than the longest needs, hold a token."""
+    return np.arange(int(lengths.max()) + 1) < lengths[:, None]
+
+
+class Plan:
+    """The global batches of one epoch, as arrays of pair numbers.
+
+    Pairs are sorted by the length of their longer side; among those of equal length, by how much longer the target is
+    than the source, up and down in turn (as an ox ploughs), so that neighbours are alike on both sides; ties
+    fall at random. The line is cut where a batch would grow over `max_tokens`, and the batches are shuffled. A
+    sentence that is longer than `max_tokens` by itself is a batch of its own.
+
+    A corpus of more pairs than `window` is first dealt out at random, block by block, to windows that are planned one
+    at a time, so that planning takes no more memory for a larger corpus, and disks are read in long stretches.
+    """
+
+    def __init__(self, shard: Shard, config: BatchConfig, seed: int, epoch: int) -> None:
+        self._shard, self._config, self._seed, self._epoch = shard, config, seed, epoch
+        n_blocks = -(-shard.n_pairs // _BLOCK)
+        n_windows = min(-(-shard.n_pairs // config.window), n_blocks)
+        order = draw_order(self._address(_BLOCKS), n_blocks) if n_windows > 1 else np.arange(n_blocks)
+        self._windows = np.array_split(order, max(n_windows, 1))  # the blocks of each
+        self._planned: tuple[int, list[Numbers]] = (-1, [])  # the window in hand
+        sizes = [len(self._window(number)) for number in range(len(self._windows))]
+        self._ends = np.cumsum(sizes)  # of each window, counted in batches
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, number: int) -> Numbers:
+        """Give the pairs of a batch, the longest last."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"batch {number} of {len(self)}")
+        window = int(np.searchsorted(self._ends, number, side="right"))
+        batches = self._window(window)
+        return batches[number - int(self._ends[window])]  # counted from the window's end
+
+    def _window(self, number: int) -> list[Numbers]:
+        if self._planned[0] != number:
+            self._planned = number, self._plan(number)
+        return self._planned[1]
+
+    def _plan(self, number: int) -> list[Numbers]:
+        starts = np.sort(self._windows[number]) * _BLOCK
+        pairs = (starts[:, None] + np.arange(_BLOCK)).ravel()
+        pairs = pairs[pairs < self._shard.n_pairs]
+        n_src, n_tgt = self._shard.src.lengths(pairs) + 1, self._shard.tgt.lengths(pairs) + 1
+        longer, slope = np.maximum(n_src, n_tgt), n_tgt - n_src
+        ties = draw(self._address(_TIES, number), len(pairs))
+        order = np.lexsort((ties, np.where(longer % 2, slope, -slope), longer))
+        pairs, longer = pairs[order], longer[order]
+        cuts = _cut(longer, self._config.max_tokens)
+        batches = [pairs[start:end] for start, end in pairwise(cuts)]
+        return [batches[i] for i in draw_order(self._address(_ORDER, number), len(batches))]
+
+    def _address(self, kind: int, window: int = 0) -> tuple[int, ...]:
+        return kind, self._seed, self._epoch, window
+
+
+def _cut(lengths: Numbers, max_tokens: int) -> list[int]:
+    """Cut sorted lengths into pieces of at most `max_tokens` positions, padded to the longest of the piece."""
+    cuts = [0]
+    while cuts[-1] < len(lengths):
+        start = cuts[-1]
+        most = max(max_tokens // int(lengths[start]), 1)
+        ahead = lengths[start : start + most]
+        fitting = int(np.searchsorted(ahead * np.arange(1, len(ahead) + 1), max_tokens, side="right"))
+        cuts.append(start + max(fitting, 1))
+    return cuts
+
+
+class Batches:
+    """The batches of a prepared corpus, by epoch and number: this rank's share of each."""
+
+    def __init__(
+        self, prepared: Prepared, config: BatchConfig, seed: int = 1, start: int = BOS, rank: int = 0, world: int = 1
+    ) -> None:
+        """Read nothing yet; `start` is the id that the decoder reads first."""
+        assert 0 <= rank < world
+        self._prepared, self._config, self._seed = prepared, config, seed
+        self._start, self._rank, self._world = start, rank, world
+        self._opened: tuple[int, Shard, Plan] | None = None
+
+    def count(self, epoch: int) -> int:
+        """Count the global batches of an epoch: as many steps as every rank takes."""
+        return len(self._open(epoch)[1])
+
+    def read(self, epoch: int, number: int) -> Batch:
+        """Read this rank's share of a global batch; shares differ by one sentence at most."""
+        shard, plan = self._open(epoch)
+        pairs = plan[number][self._rank :: self._world]  # sorted by length, so that shares weigh alike
+        return _batch(shard.src.gather(pairs), shard.tgt.gather(pairs), self._start, pairs)
+
+    def tokens(self, epoch: int, number: int) -> tuple[int, int]:
+        """Count the source and target tokens of a whole global batch, end marks included."""
+        shard, plan = self._open(epoch)
+        pairs = plan[number]
+        n_src, n_tgt = shard.src.lengths(pairs).sum(), shard.tgt.lengths(pairs).sum()
+        return int(n_src) + len(pairs), int(n_tgt) + len(pairs)
+
+    def place(self, epoch: int, pair: int) -> str:
+        """Say where a pair of an epoch stands in the corpus, as `file:line`."""
+        return self._open(epoch)[0].place(pair)
+
+    def _open(self, epoch: int) -> tuple[Shard, Plan]:
+        """Open an epoch; the first rank has the next one prepared meanwhile."""
+        if self._opened is None or self._opened[0] != epoch:
+            shard = self._prepared.epoch(epoch)
+            self._opened = epoch, shard, Plan(shard, self._config, self._seed, epoch)
+            if self._rank == 0:
+                self._prepared.ahead(epoch + 1)
+        return self._opened[1:]

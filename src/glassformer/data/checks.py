@@ -1,0 +1,394 @@
+"""What can be wrong with one sentence pair, each a pure function of its two texts.
+
+A check says nothing (None) or one short phrase for people, and how bad it is, so that the worst can be shown.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from glassformer.config import DoctorConfig
+from glassformer.data.pair import excerpt
+
+__all__ = [
+    "REMOVED_BY_DEFAULT",
+    "Finding",
+    "Kind",
+    "check_control",
+    "check_copy",
+    "check_length",
+    "check_markup",
+    "check_mojibake",
+    "check_numbers",
+    "check_odd_spaces",
+    "check_placeholders",
+    "check_ratio",
+    "check_wordless",
+    "normal_form",
+]
+
+
+class Kind(StrEnum):
+    """The kinds of findings, in the order in which they are shown."""
+
+    DUPLICATE = "duplicate"
+    NEAR_DUPLICATE = "near-duplicate"
+    OVERLAP = "overlap"
+    COPY = "copy"
+    SHORT_COPY = "short-copy"
+    SWAPPED = "swapped"
+    WRONG_LANGUAGE = "wrong-language"
+    MOJIBAKE = "mojibake"
+    CONTROL = "control"
+    ODD_SPACE = "odd-space"
+    MARKUP = "markup"
+    PLACEHOLDER = "placeholder"
+    NUMBERS = "numbers"
+    LENGTH = "length"
+    RATIO = "ratio"
+    WORDLESS = "wordless"
+
+    @property
+    def meaning(self) -> str:
+        """Say it in a phrase."""
+        return _MEANINGS[self]
+
+
+_MEANINGS: Final = {
+    Kind.DUPLICATE: "the same pair again",
+    Kind.NEAR_DUPLICATE: "again, but for case, marks or digits",
+    Kind.OVERLAP: "a side that dev or test has too",
+    Kind.COPY: "the source copied as the target",
+    Kind.SHORT_COPY: "the same, a few words only: names",
+    Kind.SWAPPED: "source and target look exchanged",
+    Kind.WRONG_LANGUAGE: "a side looks like another language",
+    Kind.MOJIBAKE: "text that was decoded wrongly",
+    Kind.CONTROL: "characters that are no text",
+    Kind.ODD_SPACE: "a visible sign in place of a space",
+    Kind.MARKUP: "tags that are damaged or differ",
+    Kind.PLACEHOLDER: "placeholders that differ",
+    Kind.NUMBERS: "numbers that differ",
+    Kind.LENGTH: "a side is too long",
+    Kind.RATIO: "a side is too long beside the other",
+    Kind.WORDLESS: "a side without a letter",
+}
+
+# Those that are hardly ever right; what is often right, or harmless, is only shown.
+REMOVED_BY_DEFAULT: Final = frozenset(
+    {
+        Kind.DUPLICATE,
+        Kind.OVERLAP,
+        Kind.COPY,
+        Kind.SWAPPED,
+        Kind.WRONG_LANGUAGE,
+        Kind.MOJIBAKE,
+        Kind.CONTROL,
+        Kind.LENGTH,
+        Kind.RATIO,
+        Kind.WORDLESS,
+    }
+)
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong with a pair."""
+
+    kind: Kind
+    detail: str
+    severity: float  # to rank findings of one kind, the worst first
+
+
+def normal_form(text: str) -> str:
+    """Reduce a text to its words: lower case, compatibility forms joined, everything but letters and digits a space."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    return " ".join(text.translate(_WORD_CHARACTERS).split())
+
+
+class _WordCharacters(dict[int, str]):
+    """What a character is in a normal form; filled as characters are met, so that each is looked up once."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        is_mark = unicodedata.category(character)[0] == "M"  # the vowel signs of many scripts are marks
+        self[code] = character.casefold() if is_mark or character.isalnum() else " "
+        return self[code]
+
+
+_WORD_CHARACTERS: Final = _WordCharacters()
+
+
+def check_copy(forms: tuple[str, str], config: DoctorConfig) -> Finding | None:
+    """Are the two sides, in their normal forms, the same?"""
+    if forms[0] != forms[1] or not forms[0]:
+        return None
+    n_words = forms[0].count(" ") + 1
+    kind = Kind.COPY if n_words >= config.min_copy else Kind.SHORT_COPY
+    return Finding(kind, f"{n_words} words", len(forms[0]))
+
+
+def check_length(src: str, tgt: str, config: DoctorConfig) -> Finding | None:
+    """Is a side longer than allowed?"""
+    longest = max(len(src), len(tgt))
+    if longest <= config.max_length:
+        return None
+    return Finding(Kind.LENGTH, f"{longest:,} characters", longest)
+
+
+# Below this many characters of difference, uneven lengths mean nothing: "Yes" is "C'est exact".
+_MIN_DIFFERENCE: Final = 20
+
+
+def check_ratio(src: str, tgt: str, usual: float, config: DoctorConfig) -> Finding | None:
+    """Is one side far longer than the other, where `usual` is the corpus's own ratio, source over target?"""
+    expected = len(tgt) * usual
+    ratio = len(src) / expected
+    unevenness = max(ratio, 1 / ratio)
+    if unevenness <= config.max_ratio or abs(len(src) - expected) <= _MIN_DIFFERENCE:
+        return None
+    longer = "source" if ratio > 1 else "target"
+    return Finding(Kind.RATIO, f"{longer} {unevenness:.1f} times longer than usual", unevenness)
+
+
+_LETTER: Final = re.compile(r"[^\W\d_]")
+
+
+def check_wordless(src: str, tgt: str) -> Finding | None:
+    """Has a side no letter at all?"""
+    sides = [name for name, text in (("source", src), ("target", tgt)) if not _LETTER.search(text)]
+    if not sides:
+        return None
+    return Finding(Kind.WORDLESS, " and ".join(sides), len(sides))
+
+
+# C0 and C1 with DEL, line and paragraph separators, annotation marks, a byte order mark inside, private use,
+# noncharacters. A tab cannot occur. Joiners, bidi marks and soft hyphens are text in some language.
+_CONTROL: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\ufff9-\ufffb\ufeff\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U000f0000-\U0010ffff]"
+)
+
+
+def check_control(src: str, tgt: str) -> Finding | None:
+    """Are there characters that are no text?"""
+    if src.isprintable() and tgt.isprintable():
+        return None
+    found = _CONTROL.findall(src) + _CONTROL.findall(tgt)
+    if not found:
+        return None
+    names = ", ".join(f"U+{ord(character):04X}" for character in sorted(set(found))[:4])
+    return Finding(Kind.CONTROL, names, len(found))
+
+
+# Signs that editors draw for a non-breaking space, and that were saved as if they had been typed.
+# Between two numbers or single letters it is a product.
+_ODD_SPACE: Final = re.compile(r"(?<=[^\W\d_][^\W\d_])[⋅␣⎵](?=\S)|(?<=[«–—−])[⋅␣⎵]|(?<=\S)[⋅␣⎵](?=[^\W\d_]{2}|[»;:?!])")
+
+
+def check_odd_spaces(src: str, tgt: str) -> Finding | None:
+    """Does ⋅ or ␣ stand where a space belongs, as in « mot⋅: »?"""
+    if not any(sign in text for text in (src, tgt) if not text.isascii() for sign in "⋅␣⎵"):
+        return None
+    found = _ODD_SPACE.findall(src) + _ODD_SPACE.findall(tgt)
+    if not found:
+        return None
+    return Finding(Kind.ODD_SPACE, f"{len(found)} × {' '.join(sorted(set(found)))}", len(found))
+
+
+def _as_windows(first: int, last: int) -> str:
+    """The characters that bytes become when they are read as Windows-1252, where its gaps are Latin-1."""
+    return "".join(bytes([b]).decode("cp1252", "ignore") or chr(b) for b in range(first, last + 1))
+
+
+_CONTINUATION: Final = re.escape(_as_windows(0x80, 0xBF)) + "\x80-\x9f"  # read as Windows-1252, or as Latin-1
+_TWO: Final = re.escape(_as_windows(0xC2, 0xDF))
+_THREE: Final = re.escape(_as_windows(0xE0, 0xEF))
+_FOUR: Final = re.escape(_as_windows(0xF0, 0xF4))
+_SUSPECT: Final = re.compile(f"[{_TWO}{_THREE}{_FOUR}][{_CONTINUATION}]")
+_MISREAD: Final = re.compile(
+    f"(?:[{_TWO}][{_CONTINUATION}]|[{_THREE}][{_CONTINUATION}]{{2}}|[{_FOUR}][{_CONTINUATION}]{{3}})+"
+)
+# Of these, any may rightly stand behind a capital: CAFÉ’S, « MUSÉE », É…
+_BEHIND_A_CAPITAL: Final = "’‘“”«»‹›–—…™ \xa0„"
+_LOST: Final = "\N{REPLACEMENT CHARACTER}"
+
+
+def check_mojibake(src: str, tgt: str) -> Finding | None:
+    """Does a text hold UTF-8 that was read as Windows-1252 (cafÃ© for café), or characters that were lost (�)?"""
+    if src.isascii() and tgt.isascii():
+        return None
+    n_lost = src.count(_LOST) + tgt.count(_LOST)
+    if n_lost:
+        return Finding(Kind.MOJIBAKE, f"{n_lost} × {_LOST}", n_lost)
+    misread = [text for side in (src, tgt) for text in _misread(side)]
+    if not misread:
+        return None
+    shown = ", ".join(f"{text} for {_reread(text)}" for text in misread[:3])
+    return Finding(Kind.MOJIBAKE, excerpt(shown), len(misread))
+
+
+def _misread(text: str) -> list[str]:
+    """List the stretches that are letters, quotes or dashes when their bytes are read as UTF-8."""
+    found: list[str] = []
+    if not _SUSPECT.search(text):
+        return found
+    for match in _MISREAD.finditer(text):
+        meant = _reread(match[0])
+        if meant is None or any(unicodedata.category(character)[0] in "CM" for character in meant):
+            continue
+        if not _is_chance(match[0], text[: match.start()][-1:]):
+            found.append(match[0])
+    return found
+
+
+def _is_chance(misread: str, before: str) -> bool:
+    """Is it a capital that ends a word, and a sign behind it? In Â and Ã only words all in capitals end."""
+    if len(misread) != 2 or misread[1] not in _BEHIND_A_CAPITAL:
+        return False
+    return before.isupper() if misread[0] in "ÂÃ" else not before.islower()
+
+
+def _reread(text: str) -> str | None:
+    packed = b"".join(_byte(character) for character in text)
+    try:
+        return packed.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _byte(character: str) -> bytes:
+    try:
+        return character.encode("cp1252")
+    except UnicodeEncodeError:
+        return character.encode("latin-1")  # the gaps of cp1252
+
+
+_PLACEHOLDER: Final = re.compile(
+    r"""
+      (?<![\d%])%(?:\d+\$|\(\w+\))?[-+\#0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[Ljzt])?[@cdeEfgGiosuxX](?!\w)  # %s
+    | %\{\w+\}  # %{name}
+    | \$\{\w+\}  # ${name}
+    | \{\{\s?[\w.]+\s?\}\}  # {{name}}
+    | \{(?:\d+|[A-Za-z_][\w.]*)?(?:![rsa])?(?::[^{}\s]*)?\}  # {name}
+    | %[A-Z_]{3,}%(?!\w)  # %NAME%
+    """,
+    re.VERBOSE,
+)
+
+
+def check_placeholders(src: str, tgt: str) -> Finding | None:
+    """Do %s, {name} and their like differ between the sides?"""
+    if not any(mark in text for text in (src, tgt) for mark in "%{"):
+        return None
+    return _compare(Kind.PLACEHOLDER, _PLACEHOLDER.findall(src), _PLACEHOLDER.findall(tgt))
+
+
+_TAG: Final = re.compile(r"<(/?)([A-Za-z][\w:.-]*)((?:\s[^<>]*)?)(/?)>")
+_HTML: Final = re.compile(
+    "a|abbr|b|bdi|bdo|big|blockquote|body|br|button|caption|center|cite|code|col|dd|del|dfn|div|dl|dt|em|font|form|h[1-6]"
+    "|head|hr|html|i|iframe|img|input|ins|kbd|label|li|link|map|mark|meta|ol|option|p|pre|q|s|samp|script|select|small"
+    "|span|strike|strong|style|sub|sup|table|tbody|td|textarea|tfoot|th|thead|title|tr|tt|u|ul|var|wbr",
+    re.IGNORECASE,
+)
+_VOID: Final = re.compile("br|col|hr|img|input|link|meta|wbr", re.IGNORECASE)
+
+
+class _Tag(NamedTuple):
+    closes: bool
+    name: str
+    is_alone: bool  # <br> or <br/>
+
+    def __str__(self) -> str:
+        return f"<{'/' * self.closes}{self.name}>"
+
+
+_ENTITY: Final = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
+_REMAINS: Final = re.compile(r"\blt/?\w+gt\b")  # &lt;b&gt; without what made it an entity
+
+
+def check_markup(src: str, tgt: str) -> Finding | None:
+    """Are tags and entities different on the two sides, left open on one, or damaged?
+
+    <file> in a manual is a word, and may be translated: a tag is markup if HTML has it, or if either side closes it.
+    """
+    if "gt" in src or "gt" in tgt:
+        remains = _REMAINS.findall(f"{src} {tgt}")
+        if remains:
+            return Finding(Kind.MARKUP, excerpt(f"{' '.join(remains)}: remains of <...>"), len(remains))
+    if "&" in src or "&" in tgt:
+        entities = _compare(Kind.MARKUP, _ENTITY.findall(src), _ENTITY.findall(tgt))
+        if entities is not None:
+            return entities
+    if "<" not in src and "<" not in tgt:
+        return None
+    sides = _tags(src), _tags(tgt)
+    closed = {tag.name for tags in sides for tag in tags if tag.closes or tag.is_alone}
+    tags = [[tag for tag in side if _HTML.fullmatch(tag.name) or tag.name in closed] for side in sides]
+    different = _compare(Kind.MARKUP, [str(tag) for tag in tags[0]], [str(tag) for tag in tags[1]])
+    if different is not None:
+        return different
+    loose = _unbalanced(tags[0])
+    if loose and loose != _unbalanced(tags[1]):
+        return Finding(Kind.MARKUP, f"unbalanced {' '.join(loose)}", len(loose))
+    return None
+
+
+def _tags(text: str) -> list[_Tag]:
+    return [
+        _Tag(bool(slash), name, bool(end) or attributes.endswith("/") or bool(_VOID.fullmatch(name)))
+        for slash, name, attributes, end in _TAG.findall(text)
+    ]
+
+
+def _unbalanced(tags: list[_Tag]) -> list[str]:
+    """List the tags that have no partner, in order."""
+    loose: list[str] = []
+    opened: list[_Tag] = []
+    for tag in tags:
+        if tag.is_alone:
+            continue
+        if not tag.closes:
+            opened.append(tag)
+        elif opened and opened[-1].name == tag.name:
+            opened.pop()
+        else:
+            loose.append(str(tag))
+    return loose + [str(tag) for tag in opened]
+
+
+_DIGITS: Final = re.compile(r"\d+")
+
+
+def check_numbers(src: str, tgt: str) -> Finding | None:
+    """Do the numbers differ?
+
+    Only digits count, so that 1,000.5 and 1 000,5 are one number; a single digit may be a word on the other side.
+    """
+    numbers = _DIGITS.findall(src), _DIGITS.findall(tgt)
+    if not (numbers[0] or numbers[1]):
+        return None
+    if sorted(numbers[0]) == sorted(numbers[1]):
+        return None
+    digits = [sorted(str(unicodedata.digit(digit)) for number in side for digit in number) for side in numbers]
+    if digits[0] == digits[1]:
+        return None
+    if not (digits[0] and digits[1]) and all(len(number) == 1 for side in numbers for number in side):
+        return None
+    return _compare(Kind.NUMBERS, *numbers)
+
+
+def _compare(kind: Kind, src: list[str], tgt: list[str]) -> Finding | None:
+    """Name what one side has and the other has not."""
+    only_src, only_tgt = Counter(src) - Counter(tgt), Counter(tgt) - Counter(src)
+    n_different = only_src.total() + only_tgt.total()
+    if not n_different:
+        return None
+    parts = [
+        f"{' '.join(list(only.elements())[:4])} only in {side}"
+        for only, side in ((only_src, "source"), (only_tgt, "target"))
+        if only
+    ]
+    return Finding(kind, excerpt(", ".join(parts)), n_different)

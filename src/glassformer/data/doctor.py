@@ -1,0 +1,376 @@
+"""The data doctor: reads a parallel corpus twice and says what is wrong with it.
+
+The first reading learns what is usual: how long one side is beside the other, and what the two languages look like.
+The second judges each pair. Memory does not grow with the corpus but for two fingerprints a pair.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from glassformer.config import CorpusConfig, DoctorConfig
+from glassformer.data.checks import (
+    REMOVED_BY_DEFAULT,
+    Finding,
+    Kind,
+    check_control,
+    check_copy,
+    check_length,
+    check_markup,
+    check_mojibake,
+    check_numbers,
+    check_odd_spaces,
+    check_placeholders,
+    check_ratio,
+    check_wordless,
+    normal_form,
+)
+from glassformer.data.clean import CleanCorpus
+from glassformer.data.fingerprints import Fingerprints, fingerprint
+from glassformer.data.formats import Faults, OnFault, open_corpora
+from glassformer.data.languages import MIN_PAIRS, Judge, Profiles
+from glassformer.data.lines import Watch, no_watch
+from glassformer.data.pair import Pair
+from glassformer.data.shape import Shape
+from glassformer.errors import DataError, UsageError, nearest
+
+__all__ = ["Diagnosis", "Example", "examine", "what_to_remove"]
+
+_BATCH: Final = 1024  # pairs that are judged together, at most
+_BATCH_LENGTH: Final = 1 << 18  # and their characters, at most, unless one pair has more
+_LEARNED: Final = 15  # of the first 2^15 pairs each is learned from, of the second every one, of the third every second
+_SAMPLE: Final = 4096  # pairs from which it is seen what is usual
+_N_EXAMPLES: Final = 5
+_NUMBER: Final = re.compile(r"\d+")
+
+
+class Example(NamedTuple):
+    """A pair that shows what a finding means."""
+
+    pair: Pair
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the doctor found."""
+
+    files: tuple[str, ...]
+    held_out: tuple[str, ...]  # files of dev and test
+    faults: Faults  # what could not be read as pairs
+    n_kept: int
+    counts: Mapping[Kind, int]  # pairs with a finding of a kind; one pair may have several
+    examples: Mapping[Kind, tuple[Example, ...]]  # the worst first
+    remove: frozenset[Kind]  # kinds for which a pair is not kept
+    usual_ratio: float  # source length over target length, in characters
+    languages: str  # from how much they were learned, or why they were not judged
+    are_languages_judged: bool
+    shape: Shape
+    n_fingerprint_bytes: int
+    seconds: float
+
+    @property
+    def n_pairs(self) -> int:
+        """Count the pairs that were read."""
+        return self.faults.n_pairs
+
+    @property
+    def n_removed(self) -> int:
+        """Count the pairs that are not kept."""
+        return self.n_pairs - self.n_kept
+
+    def was_looked_for(self, kind: Kind) -> bool:
+        """Say whether a kind could be found at all; no finding means nothing otherwise."""
+        if kind is Kind.OVERLAP:
+            return bool(self.held_out)
+        return self.are_languages_judged or kind not in (Kind.SWAPPED, Kind.WRONG_LANGUAGE)
+
+    def share(self, kind: Kind) -> str:
+        """Write which part of the pairs has a finding of a kind; nothing for none."""
+        return f"{100 * self.counts[kind] / self.n_pairs:.2g}%" if self.counts[kind] else ""
+
+    def as_dict(self) -> dict[str, object]:
+        """Give everything as plain values, for JSON."""
+        lengths = self.shape.lengths()
+        return {
+            "files": list(self.files),
+            "held_out": list(self.held_out),
+            "lines": self.faults.n_lines,
+            "pairs": self.n_pairs,
+            "kept": self.n_kept,
+            "removed": self.n_removed,
+            "unreadable": {kind.name.lower().replace("_", "-"): n for kind, n in self.faults.counts.items()},
+            "findings": {str(kind): self.counts[kind] for kind in Kind if self.was_looked_for(kind)},
+            "removed_kinds": [str(kind) for kind in Kind if kind in self.remove],
+            "examples": {
+                str(kind): [
+                    {**example.pair._asdict(), "detail": example.finding.detail} for example in self.examples[kind]
+                ]
+                for kind in self.examples
+            },
+            "lengths": {side: bars._asdict() for side, bars in zip(("source", "target"), lengths, strict=True)},
+            "ratios": self.shape.ratios()._asdict(),
+            "usual_ratio": self.usual_ratio,
+            "languages": self.languages,
+            "seconds": self.seconds,
+        }
+
+
+def what_to_remove(keep: Sequence[str], remove: Sequence[str]) -> frozenset[Kind]:
+    """Change the kinds that are removed by default: leave pairs of some kinds in, take pairs of others out."""
+    for word in (*keep, *remove):
+        if word not in [*Kind]:
+            raise UsageError(f"unknown kind of finding {word}; {nearest(word, [*Kind])}")
+    both = set(keep) & set(remove)
+    if both:
+        raise UsageError(f"{', '.join(sorted(both))}: either keep or remove")
+    return REMOVED_BY_DEFAULT - {Kind(word) for word in keep} | {Kind(word) for word in remove}
+
+
+def examine(
+    corpora: Sequence[CorpusConfig],
+    dev: Sequence[CorpusConfig] = (),
+    test: Sequence[CorpusConfig] = (),
+    config: DoctorConfig | None = None,
+    remove: frozenset[Kind] = REMOVED_BY_DEFAULT,
+    on_fault: OnFault = "skip",
+    clean: CleanCorpus | None = None,
+    watch: Watch = no_watch,
+) -> Diagnosis:
+    """Judge each pair of some corpora, together one training set, and write the cleaned corpus if `clean` is open.
+
+    `watch` hears of the bytes of `corpora` twice, and of those of `dev` and `test` once.
+    """
+    begun = time.perf_counter()
+    for corpus in corpora:
+        _refuse_what_is_gone_when_read(corpus)
+    held_out = [_HeldOut("dev", open_corpora(dev, Faults(), on_fault, watch))]
+    held_out.append(_HeldOut("test", open_corpora(test, Faults(), on_fault, watch)))
+    usual = _learn(open_corpora(corpora, Faults(), on_fault, watch))
+    examination = _Examination(config or DoctorConfig(), usual, held_out)
+
+    faults = Faults(hear=None if clean is None else clean.remove_fault)
+    counts: Counter[Kind] = Counter()
+    worst = {kind: _Worst() for kind in Kind}
+    shape = Shape()
+    n_kept = 0
+    for batch in _batches(open_corpora(corpora, faults, on_fault, watch)):
+        shape.add(np.array([[len(pair.src) for pair in batch], [len(pair.tgt) for pair in batch]]))
+        for pair, findings in zip(batch, examination.judge(batch), strict=True):
+            for finding in findings:
+                counts[finding.kind] += 1
+                worst[finding.kind].add(Example(pair, finding))
+            reasons = [finding.kind for finding in findings if finding.kind in remove]
+            n_kept += not reasons
+            if clean is not None:
+                clean.remove(pair, reasons) if reasons else clean.keep(pair)
+    if not faults.n_pairs:
+        raise DataError(f"{', '.join(_files(corpora))}: no pairs in {faults.n_lines:,} lines")
+    return Diagnosis(
+        files=_files(corpora),
+        held_out=_files([*dev, *test]),
+        faults=faults,
+        n_kept=n_kept,
+        counts=counts,
+        examples={kind: worst[kind].examples() for kind in Kind if counts[kind]},
+        remove=remove,
+        usual_ratio=usual.ratio,
+        languages=usual.languages,
+        are_languages_judged=usual.judge is not None,
+        shape=shape,
+        n_fingerprint_bytes=examination.n_fingerprint_bytes,
+        seconds=time.perf_counter() - begun,
+    )
+
+
+class _Usual(NamedTuple):
+    """What the first reading learned."""
+
+    ratio: float
+    judge: Judge | None
+    languages: str
+
+
+def _learn(pairs: Iterable[Pair]) -> _Usual:
+    profiles = Profiles()
+    sample: list[tuple[str, str, float]] = []  # the normal forms and the ratio of pairs, evenly spread
+    n_learned, stride = 0, 1
+    for batch in _batches(_thin(pairs)):
+        forms = [(normal_form(pair.src), normal_form(pair.tgt)) for pair in batch]
+        profiles.learn([src for src, _ in forms], [tgt for _, tgt in forms])
+        for pair, (src, tgt) in zip(batch, forms, strict=True):
+            if n_learned % stride == 0:
+                sample.append((src, tgt, math.log(len(pair.src) / len(pair.tgt))))
+            n_learned += 1
+        while len(sample) > 2 * _SAMPLE:
+            sample = sample[::2]
+            stride *= 2
+    if not sample:
+        return _Usual(1.0, None, "no pairs")
+    ratio = math.exp(float(np.median([log_ratio for _, _, log_ratio in sample])))
+    if n_learned < MIN_PAIRS:
+        return _Usual(ratio, None, f"not judged: fewer than {MIN_PAIRS:,} pairs to learn from")
+    judge = profiles.judge([src for src, _, _ in sample], [tgt for _, tgt, _ in sample])
+    if judge is None:
+        return _Usual(ratio, None, "not judged: the two sides look like one language")
+    return _Usual(ratio, judge, f"learned from {n_learned:,} pairs")
+
+
+def _thin(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    """Leave out the more pairs the further on they stand: some ten thousand show what a language looks like."""
+    for number, pair in enumerate(pairs):
+        if number % max(number >> _LEARNED, 1) == 0:
+            yield pair
+
+
+def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    batch: list[Pair] = []
+    length = 0
+    for pair in pairs:
+        batch.append(pair)
+        length += len(pair.src) + len(pair.tgt)
+        if len(batch) == _BATCH or length >= _BATCH_LENGTH:
+            yield batch
+            batch, length = [], 0
+    if batch:
+        yield batch
+
+
+class _HeldOut:
+    """The sentences of dev or test, by the fingerprints of their normal forms."""
+
+    def __init__(self, name: str, pairs: Iterable[Pair]) -> None:
+        self._name = name
+        self._sides = Fingerprints(), Fingerprints()
+        for batch in _batches(pairs):
+            for side, texts in zip(self._sides, ([p.src for p in batch], [p.tgt for p in batch]), strict=True):
+                side.add(fingerprint(filter(None, map(normal_form, texts))))
+
+    def overlaps(self, src: Sequence[str], tgt: Sequence[str]) -> dict[int, str]:
+        """Say, by position, which sides of some pairs of normal forms are in here."""
+        is_in = [side.contains(fingerprint(forms)) for side, forms in zip(self._sides, (src, tgt), strict=True)]
+        return {
+            int(i): " and ".join(side for side, found in zip(("source", "target"), is_in, strict=True) if found[i])
+            + f" in {self._name}"
+            for i in np.flatnonzero(is_in[0] | is_in[1])
+        }
+
+
+class _Examination:
+    """Judges pairs, and remembers them to know them again."""
+
+    def __init__(self, config: DoctorConfig, usual: _Usual, held_out: Sequence[_HeldOut]) -> None:
+        self._config = config
+        self._usual = usual
+        self._held_out = held_out
+        self._seen, self._nearly_seen = Fingerprints(), Fingerprints()
+
+    @property
+    def n_fingerprint_bytes(self) -> int:
+        """The memory that grows with the corpus."""
+        return self._seen.n_bytes + self._nearly_seen.n_bytes
+
+    def judge(self, batch: Sequence[Pair]) -> list[list[Finding]]:
+        """Give the findings of each pair, duplicates of pairs in earlier batches included."""
+        src = [normal_form(pair.src) for pair in batch]
+        tgt = [normal_form(pair.tgt) for pair in batch]
+        findings: list[list[Finding]] = [[] for _ in batch]
+        is_again = self._seen.add(fingerprint(f"{pair.src}\t{pair.tgt}" for pair in batch))
+        is_nearly_again = self._nearly_seen.add(fingerprint(map(_near_form, batch, src, tgt)))
+        for i in map(int, np.flatnonzero(is_nearly_again)):
+            kind = Kind.DUPLICATE if is_again[i] else Kind.NEAR_DUPLICATE
+            findings[i].append(Finding(kind, "", len(batch[i].src)))
+        overlaps: dict[int, list[str]] = {}
+        for held_out in self._held_out:
+            for i, where in held_out.overlaps(src, tgt).items():
+                overlaps.setdefault(i, []).append(where)
+        for i, places in overlaps.items():
+            findings[i].append(Finding(Kind.OVERLAP, ", ".join(places), len(batch[i].src)))
+        languages = self._languages(batch, src, tgt)
+        for i, pair in enumerate(batch):
+            findings[i] += self._texts(pair, (src[i], tgt[i]), languages.get(i))
+        return findings
+
+    def _languages(self, batch: Sequence[Pair], src: Sequence[str], tgt: Sequence[str]) -> dict[int, Finding]:
+        """Judge the languages of pairs that are not copies: these have their own name."""
+        if self._usual.judge is None:
+            return {}
+        longest = self._config.max_length
+        places = [
+            i
+            for i, pair in enumerate(batch)
+            if src[i] != tgt[i] and len(pair.src) <= longest and len(pair.tgt) <= longest
+        ]
+        verdicts = self._usual.judge.judge([src[i] for i in places], [tgt[i] for i in places])
+        return {places[position]: finding for position, finding in verdicts.items()}
+
+    def _texts(self, pair: Pair, forms: tuple[str, str], language: Finding | None) -> Iterator[Finding]:
+        """Give the findings that the two texts show by themselves; of one that is too long, only that it is."""
+        src, tgt = pair.src, pair.tgt
+        too_long = check_length(src, tgt, self._config)
+        if too_long is not None:
+            yield too_long
+            return
+        for finding in (
+            check_copy(forms, self._config),
+            language,
+            check_mojibake(src, tgt),
+            check_control(src, tgt),
+            check_odd_spaces(src, tgt),
+            check_markup(src, tgt),
+            check_placeholders(src, tgt),
+            check_numbers(src, tgt),
+            check_ratio(src, tgt, self._usual.ratio, self._config),
+            check_wordless(src, tgt),
+        ):
+            if finding is not None:
+                yield finding
+
+
+def _near_form(pair: Pair, src: str, tgt: str) -> str:
+    """What near duplicates share: the words, with all numbers alike; without words, the texts themselves."""
+    return _NUMBER.sub("0", f"{src}\t{tgt}") if src and tgt else f"{pair.src}\t{pair.tgt}"
+
+
+class _Worst:
+    """The worst few examples of a kind, no source twice; the earlier of equals."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Example]] = []
+        self._n_seen = 0
+
+    def add(self, example: Example) -> None:
+        self._n_seen += 1
+        entry = (example.finding.severity, -self._n_seen, example)
+        if len(self._heap) == _N_EXAMPLES and entry < self._heap[0]:
+            return
+        if any(kept.pair.src == example.pair.src for _, _, kept in self._heap):
+            return
+        heapq.heappush(self._heap, entry)
+        if len(self._heap) > _N_EXAMPLES:
+            heapq.heappop(self._heap)
+
+    def examples(self) -> tuple[Example, ...]:
+        return tuple(example for _, _, example in sorted(self._heap, reverse=True))
+
+
+def _files(corpora: Iterable[CorpusConfig]) -> tuple[str, ...]:
+    return tuple(
+        str(corpus.path) if corpus.target_path is None else f"{corpus.path},{corpus.target_path}" for corpus in corpora
+    )
+
+
+def _refuse_what_is_gone_when_read(corpus: CorpusConfig) -> None:
+    for path in filter(None, (corpus.path, corpus.target_path)):
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise DataError(f"{path} is not a regular file, and the doctor reads a corpus twice")

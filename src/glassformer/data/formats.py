@@ -1,0 +1,310 @@
+"""Corpus files to sentence pairs: TSV, two parallel files (Moses), JSONL and TMX, plain, .gz or .zst.
+
+The rule for what cannot be used: a line with a fault is named, counted, and skipped or fatal, as the caller chooses;
+a file that cannot be read on, and two files with different numbers of lines, are always fatal.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from itertools import zip_longest
+from typing import Final, Literal, NamedTuple
+
+from glassformer.config import CorpusConfig
+from glassformer.data.lines import MAX_LINE, Watch, no_watch, read_lines
+from glassformer.data.pair import Pair, excerpt
+from glassformer.data.tmx import closeness, read_units
+from glassformer.errors import DataError
+
+__all__ = ["RULES", "Fault", "FaultKind", "Faults", "OnFault", "corpus_size", "open_corpora", "open_corpus"]
+
+OnFault = Literal["skip", "fail"]
+
+RULES: Final[dict[OnFault, str]] = {
+    "skip": "a line with a fault is skipped and counted; an unreadable file or different line counts end the run",
+    "fail": "the first line with a fault ends the run, as do an unreadable file and different line counts",
+}
+
+_BLANKS: Final = re.compile(r"[ \t\r\n]+")
+
+
+class FaultKind(StrEnum):
+    """What can be wrong with a line; the last four change a pair a little and do not cost it."""
+
+    BAD_UTF8 = "bytes that are not UTF-8"
+    NUL = "a NUL character"
+    TOO_LONG = "longer than a MiB"
+    NO_TAB = "no tab between source and target"
+    EXTRA_TAB = "more than one tab"
+    EMPTY = "an empty side"
+    BAD_JSON = "not a JSON object"
+    NO_TEXT = "no text in a field"
+    LONE_SURROGATE = "half a character (a lone surrogate)"
+    NO_LANGUAGE = "a language is missing"
+    BYTE_ORDER_MARK = "byte order mark, left out"
+    FOLDED = "tabs or line breaks inside a text, made spaces"
+    INLINE_CODES = "inline codes of TMX, left out"
+    SPARE = "further texts in the same language, not taken"
+
+    @property
+    def skips(self) -> bool:
+        """Whether a line with it gives no pair."""
+        return self not in _HARMLESS
+
+
+_HARMLESS: Final = frozenset({FaultKind.BYTE_ORDER_MARK, FaultKind.FOLDED, FaultKind.INLINE_CODES, FaultKind.SPARE})
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong, and where."""
+
+    kind: FaultKind
+    file: str
+    line: int  # counted from 1
+    text: str  # an excerpt, safe to print
+
+    @property
+    def place(self) -> str:
+        """File, line and what stands there."""
+        return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
+
+
+class Faults:
+    """What was wrong in the files read so far: how often each kind, and its first few places.
+
+    `n_lines` (units, in TMX) is always `n_pairs + n_skipped`. `hear` is told of each fault that costs a pair.
+    """
+
+    def __init__(self, n_examples: int = 3, hear: Callable[[Fault], None] | None = None) -> None:
+        self.n_lines = 0
+        self.n_pairs = 0
+        self.counts: Counter[FaultKind] = Counter()
+        self.examples: dict[FaultKind, list[Fault]] = {}
+        self._n_examples = n_examples
+        self._hear = hear
+
+    @property
+    def n_skipped(self) -> int:
+        """How many lines gave no pair."""
+        return sum(n for kind, n in self.counts.items() if kind.skips)
+
+    def add(self, fault: Fault) -> None:
+        """Count a fault, and remember it if it is one of the first of its kind."""
+        self.counts[fault.kind] += 1
+        if fault.kind.skips:
+            self.n_lines += 1
+            if self._hear is not None:
+                self._hear(fault)
+        examples = self.examples.setdefault(fault.kind, [])
+        if len(examples) < self._n_examples:
+            examples.append(fault)
+
+    def add_pair(self) -> None:
+        """Count a line that gave a pair."""
+        self.n_lines += 1
+        self.n_pairs += 1
+
+    def report(self) -> list[str]:
+        """Say what was read and what was wrong, in lines for people; a run without faults gives one line."""
+        lines = [f"{self.n_lines:,} lines, {self.n_pairs:,} pairs, {self.n_skipped:,} skipped"]
+        for kind in FaultKind:
+            if kind in self.counts:
+                lines.append(f"  {self.counts[kind]:,} × {kind}")
+                lines += [f"    {fault.place}" for fault in self.examples[kind]]
+        if self.n_skipped:
+            lines.append(f"rule: {RULES['skip']}")
+        return lines
+
+
+def open_corpus(
+    corpus: CorpusConfig, faults: Faults, on_fault: OnFault = "skip", watch: Watch = no_watch
+) -> Iterator[Pair]:
+    """Read the pairs of a corpus, one after the other, in constant memory.
+
+    A text is as it stands in the file, without white space around it. It is never empty and holds no tab, LF or NUL.
+    """
+    for found in _READERS[corpus.kind](corpus, watch):
+        if isinstance(found, Pair):
+            faults.add_pair()
+            yield Pair(found.tgt, found.src, found.file, found.line) if corpus.swap else found
+        elif found.kind.skips and on_fault == "fail":
+            raise DataError(f"{found.place} ({found.kind}); mend it, or let such lines be skipped")
+        else:
+            faults.add(found)
+
+
+def open_corpora(
+    corpora: Iterable[CorpusConfig], faults: Faults, on_fault: OnFault = "skip", watch: Watch = no_watch
+) -> Iterator[Pair]:
+    """Read the pairs of several corpora, each once, whatever its weight."""
+    for corpus in corpora:
+        yield from open_corpus(corpus, faults, on_fault, watch)
+
+
+def corpus_size(corpus: CorpusConfig) -> int:
+    """Count the bytes of its files as they lie on the disk: what `watch` will have heard of in the end."""
+    paths = [corpus.path] if corpus.target_path is None else [corpus.path, corpus.target_path]
+    return sum(path.stat().st_size for path in paths if path.exists())
+
+
+def _read_tsv(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
+    file = str(corpus.path)
+    for line, raw in read_lines(corpus.path, watch):
+        yield from _byte_order_mark(raw, file, line)
+        text = _decode(raw, file, line)
+        if isinstance(text, Fault):
+            yield text
+            continue
+        sides = text.split("\t")
+        if len(sides) == 2:
+            yield from _pair(sides[0], sides[1], file, line, text)
+        elif len(sides) == 1:
+            yield Fault(FaultKind.NO_TAB if text.strip() else FaultKind.EMPTY, file, line, excerpt(text))
+        else:
+            yield Fault(FaultKind.EXTRA_TAB, file, line, excerpt(text))
+
+
+def _read_moses(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
+    assert corpus.target_path is not None
+    files = str(corpus.path), str(corpus.target_path)
+    sources, targets = read_lines(corpus.path, watch), read_lines(corpus.target_path, watch)
+    for source, target in zip_longest(sources, targets):
+        if source is None or target is None:
+            line, _ = source or target
+            longer, rest = (0, sources) if target is None else (1, targets)
+            n_lines = line + sum(1 for _ in rest)
+            raise DataError(
+                f"{files[longer]}:{line}: nothing stands beside it: {files[1 - longer]} has {line - 1:,} lines, "
+                f"{files[longer]} {n_lines:,}; find where they part, for all pairs from there on are wrong"
+            )
+        line = source[0]
+        yield from _byte_order_mark(source[1], files[0], line)
+        yield from _byte_order_mark(target[1], files[1], line)
+        src, tgt = _decode(source[1], files[0], line), _decode(target[1], files[1], line)
+        if isinstance(src, Fault):
+            yield src
+        elif isinstance(tgt, Fault):
+            yield tgt
+        else:
+            yield from _pair(src, tgt, files[0], line, f"{src} | {tgt}")
+
+
+def _read_jsonl(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
+    file = str(corpus.path)
+    for line, raw in read_lines(corpus.path, watch):
+        yield from _byte_order_mark(raw, file, line)
+        text = _decode(raw, file, line)
+        if isinstance(text, Fault):
+            yield text
+        elif not text.strip():
+            yield Fault(FaultKind.EMPTY, file, line, "")
+        else:
+            yield from _read_object(text, corpus, file, line)
+
+
+def _read_object(text: str, corpus: CorpusConfig, file: str, line: int) -> Iterator[Pair | Fault]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        yield Fault(FaultKind.BAD_JSON, file, line, excerpt(text))
+        return
+    names: tuple[str | None, str | None] = corpus.src_field, corpus.tgt_field
+    if corpus.src_lang is not None and corpus.tgt_lang is not None:
+        values = values.get("translation")
+        if not isinstance(values, dict):
+            yield Fault(FaultKind.NO_TEXT, file, line, f"translation is missing in {excerpt(text)}")
+            return
+        names = _nearest_language(values, corpus.src_lang), _nearest_language(values, corpus.tgt_lang)
+        if None in names:
+            missing = corpus.src_lang if names[0] is None else corpus.tgt_lang
+            yield Fault(FaultKind.NO_LANGUAGE, file, line, f"{missing} is not among {excerpt(', '.join(values))}")
+            return
+    for name in names:
+        if not isinstance(values.get(name), str):
+            yield Fault(FaultKind.NO_TEXT, file, line, f"{name} in {excerpt(text)}")
+            return
+    src, tgt = (values[name] for name in names)
+    if "\\u" in text and _has_lone_surrogate(src + tgt):
+        yield Fault(FaultKind.LONE_SURROGATE, file, line, excerpt(text))
+        return
+    yield from _pair(src, tgt, file, line, text)
+
+
+def _read_tmx(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
+    assert corpus.src_lang is not None
+    assert corpus.tgt_lang is not None
+    file = str(corpus.path)
+    for unit in read_units(corpus.path, corpus.src_lang, corpus.tgt_lang, watch):
+        if unit.is_too_long:
+            yield Fault(FaultKind.TOO_LONG, file, unit.line, "")
+        elif unit.src is None or unit.tgt is None:
+            missing = corpus.src_lang if unit.src is None else corpus.tgt_lang
+            yield Fault(
+                FaultKind.NO_LANGUAGE, file, unit.line, f"{missing} beside {excerpt(unit.src or unit.tgt or '')!r}"
+            )
+        else:
+            if unit.n_codes:
+                yield Fault(FaultKind.INLINE_CODES, file, unit.line, excerpt(unit.src))
+            if unit.n_spare:
+                yield Fault(FaultKind.SPARE, file, unit.line, excerpt(unit.src))
+            yield from _pair(unit.src, unit.tgt, file, unit.line, f"{unit.src} | {unit.tgt}")
+
+
+_READERS: Final[dict[str, Callable[[CorpusConfig, Watch], Iterator[Pair | Fault]]]] = {
+    "tsv": _read_tsv,
+    "moses": _read_moses,
+    "jsonl": _read_jsonl,
+    "tmx": _read_tmx,
+}
+
+
+def _byte_order_mark(raw: bytes, file: str, line: int) -> tuple[Fault, ...]:
+    is_marked = line == 1 and raw.startswith(codecs.BOM_UTF8)
+    return (Fault(FaultKind.BYTE_ORDER_MARK, file, line, ""),) if is_marked else ()
+
+
+def _decode(raw: bytes, file: str, line: int) -> str | Fault:
+    """Make text of a line, without its end (LF, CRLF) and the byte order mark of the first."""
+    if len(raw) > MAX_LINE:
+        return Fault(FaultKind.TOO_LONG, file, line, excerpt(raw[:200].decode("utf-8", "replace")))
+    try:
+        text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        shown = excerpt(raw[max(error.start - 20, 0) :].decode("utf-8", "backslashreplace"))
+        return Fault(FaultKind.BAD_UTF8, file, line, f"byte {error.start + 1} is 0x{raw[error.start]:02x} in {shown}")
+    if "\0" in text:
+        return Fault(FaultKind.NUL, file, line, excerpt(text))
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _pair(src: str, tgt: str, file: str, line: int, whole: str) -> tuple[Pair | Fault, ...]:
+    """Make a pair of two texts, or say why not; `whole` is what to show then."""
+    src, tgt = src.strip(), tgt.strip()
+    if not (src and tgt):
+        return (Fault(FaultKind.EMPTY, file, line, excerpt(whole)),)
+    if "\0" in src or "\0" in tgt:
+        return (Fault(FaultKind.NUL, file, line, excerpt(whole)),)
+    if any(mark in text for text in (src, tgt) for mark in "\t\n"):
+        folded = Pair(_BLANKS.sub(" ", src), _BLANKS.sub(" ", tgt), file, line)
+        return (Fault(FaultKind.FOLDED, file, line, excerpt(whole)), folded)
+    return (Pair(src, tgt, file, line),)
+
+
+def _nearest_language(values: dict[str, object], wanted: str) -> str | None:
+    best = max(values, key=lambda code: closeness(code, wanted), default=None)
+    return best if best is not None and closeness(best, wanted) else None
+
+
+def _has_lone_surrogate(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

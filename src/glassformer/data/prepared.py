@@ -1,0 +1,372 @@
+"""The prepared corpus: text in, one shard of token ids per epoch out, made once and used again while nothing changes.
+
+What a shard holds is a function of the text, the tokenizers, the settings, the seed and the epoch, however many
+processes made it: the corpus is cut into chunks of a fixed size, and what is random in a pair is drawn from (seed,
+epoch, corpus, turn, chunk) and its row. If nothing is random all epochs share one shard.
+
+A folder of shards has one lock. Who holds it prepares; the others wait and find the work done. The system lets go of
+the lock of a process that is killed, and who takes it next clears away what was left half-made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import CorpusConfig, ReaderConfig
+from glassformer.data.augment import N_DRAWS, add_noise, join_texts, runs
+from glassformer.data.chance import draw, draw_seeds
+from glassformer.data.formats import Faults, corpus_size, open_corpus
+from glassformer.data.lines import explain_unreadable
+from glassformer.data.pair import Pair
+from glassformer.data.shard import LINES, PART, Block, Counts, Shard, ShardWriter, id_type, open_shard
+from glassformer.data.workers import Worker, map_in_order
+from glassformer.errors import DataError
+from glassformer.text.tokenizer import Tokenizer, Tokenizers
+
+__all__ = ["CHUNK", "Chunk", "Encoder", "Prepared", "Progress", "no_progress"]
+
+CHUNK: Final = 2048  # pairs; part of what a seed means
+
+_FORMAT: Final = 1  # raise it when the same settings come to mean other ids
+_LOCK: Final = "lock"
+_NAME: Final = 20  # letters of the key that name a folder; the whole key is inside
+_POLITENESS: Final = 10  # what is prepared ahead yields to the training that goes on
+_ALMOST: Final = 0.99  # the whole is said when it is on the disk
+_PHASES, _CHOICES = 0, 1  # what is drawn, so that no two draws are the same
+
+Progress = Callable[[int, float], None]  # hears how many pairs are done, and which share; at the end, once, 1.0
+
+
+def no_progress(n_pairs: int, share: float) -> None:
+    """Hear of progress, and do nothing."""
+
+
+class Chunk(NamedTuple):
+    """Neighbouring pairs of one corpus, and the address from which everything random in them is drawn."""
+
+    corpus: int
+    turn: int  # a corpus of weight 2 is gone through twice
+    number: int
+    src: list[str]
+    tgt: list[str]
+    places: NDArray[np.int64]
+    share: float  # of all bytes, read when this chunk was
+
+
+class _Entry(NamedTuple):
+    """A pair in ids, made from one or more neighbouring rows of a chunk."""
+
+    rows: range
+    src: list[int]
+    tgt: list[int]
+
+
+class Encoder(NamedTuple):
+    """Text to ids, for one epoch."""
+
+    tokenizers: Tokenizers
+    reader: ReaderConfig
+    weights: tuple[float, ...]
+    seed: int
+    epoch: int
+
+    def encode(self, chunk: Chunk) -> tuple[Block, float]:
+        """Draw, join, add noise and encode; give back the chunk's share along with its block."""
+        chosen = self._chosen(chunk)
+        src, tgt = [chunk.src[row] for row in chosen], [chunk.tgt[row] for row in chosen]
+        address = self._address(_CHOICES, chunk)
+        draws, noise = draw(address, CHUNK, 1 + N_DRAWS)[chosen], self.reader.noise
+        seeds = draw_seeds(address, 2 * CHUNK) if self.reader.sample_alpha else []
+
+        def entries_of(pieces: list[range]) -> list[_Entry]:
+            sources = [join_texts(src[piece.start : piece.stop]) for piece in pieces]
+            targets = [join_texts(tgt[piece.start : piece.stop]) for piece in pieces]
+            if noise.is_on:
+                starts = [piece.start for piece in pieces]
+                sources = [add_noise(text, draws[i, 1:], noise) for text, i in zip(sources, starts, strict=True)]
+            rows = [int(chosen[piece.start]) for piece in pieces]
+            src_ids = self._cut(self.tokenizers.src, sources, seeds[:CHUNK], rows)
+            tgt_ids = self._cut(self.tokenizers.tgt, targets, seeds[CHUNK:], rows)
+            return [_Entry(*entry) for entry in zip(pieces, src_ids, tgt_ids, strict=True)]
+
+        entries = entries_of(runs(draws[:, 0] < self.reader.join))
+        parted = [range(row, row + 1) for entry in entries if self._parts(entry) for row in entry.rows]
+        if parted:  # what does not fit together is taken apart again
+            entries = [entry for entry in entries if not self._parts(entry)] + entries_of(parted)
+            entries.sort(key=lambda entry: entry.rows.start)
+        kept = [entry for entry in entries if self._fits(entry)]
+        empty = sum(not (entry.src and entry.tgt) for entry in entries)
+        counts = Counts(
+            taken=len(chosen),
+            kept=len(kept),
+            joined=len(chosen) - len(entries),
+            empty=empty,
+            too_long=len(entries) - len(kept) - empty,
+        )
+        places = chunk.places[chosen][[entry.rows.start for entry in kept]]
+        src_ids, src_lengths = _flat([entry.src for entry in kept], self.tokenizers.src)
+        tgt_ids, tgt_lengths = _flat([entry.tgt for entry in kept], self.tokenizers.tgt)
+        return Block(src_ids, src_lengths, tgt_ids, tgt_lengths, places, counts), chunk.share
+
+    def _address(self, kind: int, chunk: Chunk) -> tuple[int, ...]:
+        return kind, self.seed, self.epoch, chunk.corpus, chunk.turn, chunk.number
+
+    def _chosen(self, chunk: Chunk) -> NDArray[np.int64]:
+        """Choose the rows that this turn takes: all, or those whose turn it is if the weight has a fraction.
+
+        Each pair has a phase of its own, and comes when weight * epoch + phase passes a whole number: so a corpus
+        of weight 0.25 gives about a quarter of its pairs each epoch, and every one of them in four.
+        """
+        rows = np.arange(len(chunk.src))
+        fraction = self.weights[chunk.corpus] % 1
+        if not fraction or chunk.turn < int(self.weights[chunk.corpus]):
+            return rows
+        phases = draw((_PHASES, self.seed, 0, chunk.corpus, 0, chunk.number), CHUNK)[rows]
+        passed = np.floor((self.epoch + 1) * fraction + phases) - np.floor(self.epoch * fraction + phases)
+        return rows[passed > 0]
+
+    def _cut(self, tokenizer: Tokenizer, texts: list[str], seeds: list[int], rows: list[int]) -> list[list[int]]:
+        alpha = self.reader.sample_alpha
+        if not alpha:
+            return tokenizer.encode_batch(texts)
+        return [tokenizer.sample(text, alpha, seeds[row]) for text, row in zip(texts, rows, strict=True)]
+
+    def _fits(self, entry: _Entry) -> bool:
+        return 0 < len(entry.src) < self.reader.max_length and 0 < len(entry.tgt) < self.reader.max_length
+
+    def _parts(self, entry: _Entry) -> bool:
+        return len(entry.rows) > 1 and not self._fits(entry)
+
+
+def _flat(sentences: list[list[int]], tokenizer: Tokenizer) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    ids = np.fromiter(chain.from_iterable(sentences), id_type(tokenizer.vocab_size), int(lengths.sum()))
+    return ids, lengths
+
+
+class _Stamp(NamedTuple):
+    """What tells cheaply that a file was changed."""
+
+    path: Path
+    size: int
+    changed: int  # ns
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        state = path.stat()
+        return cls(path, state.st_size, state.st_mtime_ns)
+
+
+class _Preparation(NamedTuple):
+    """All that a process needs to know to make the shard of an epoch."""
+
+    corpora: tuple[CorpusConfig, ...]
+    reader: ReaderConfig
+    tokenizers: Tokenizers
+    seed: int
+    folder: Path
+    key: str
+    stamps: tuple[_Stamp, ...]
+
+    @property
+    def is_random(self) -> bool:
+        return self.reader.is_random or any(corpus.weight % 1 for corpus in self.corpora)
+
+    def path(self, epoch: int) -> Path:
+        return self.folder / (f"{self.key[:_NAME]}-{epoch}" if self.is_random else self.key[:_NAME])
+
+    def open(self, epoch: int) -> Shard | None:
+        return open_shard(self.path(epoch), self.key, epoch if self.is_random else None)
+
+    def make_politely(self, epoch: int) -> None:
+        os.nice(_POLITENESS)
+        self.make(epoch, 1, no_progress)
+
+    def make(self, epoch: int, n_processes: int, progress: Progress) -> None:
+        try:
+            with _locked(self.folder):
+                if self.open(epoch) is not None:
+                    return  # somebody else made it while we waited
+                _discard(self.path(epoch))
+                for leftover in self.folder.glob(f"*{PART}"):
+                    shutil.rmtree(leftover, ignore_errors=True)
+                self._write(epoch, n_processes, progress)
+        except OSError as error:  # what is wrong with the corpus is a DataError already
+            raise DataError(f"{self.folder} cannot hold the prepared corpus: {error.strerror or error}") from None
+
+    def _write(self, epoch: int, n_processes: int, progress: Progress) -> None:
+        sizes = self.tokenizers.src.vocab_size, self.tokenizers.tgt.vocab_size
+        weights = tuple(corpus.weight for corpus in self.corpora)
+        encoder = Encoder(self.tokenizers, self.reader, weights, self.seed, epoch if self.is_random else 0)
+        files: dict[str, int] = {}
+        faults = Faults()
+        blocks: Generator[tuple[Block, float]] = map_in_order(encoder.encode, self._chunks(files, faults), n_processes)
+        with ShardWriter(self.path(epoch), (id_type(sizes[0]), id_type(sizes[1]))) as writer, closing(blocks):
+            self._check_stamps()
+            for block, share in blocks:
+                writer.write(block)
+                progress(writer.counts.taken, min(share, _ALMOST))
+            self._check_stamps()
+            writer.finish(
+                key=self.key,
+                epoch=epoch if self.is_random else None,
+                max_length=self.reader.max_length,
+                files=tuple(files),
+                reading=tuple(faults.report()),
+            )
+        progress(writer.counts.taken, 1.0)
+
+    def _chunks(self, files: dict[str, int], faults: Faults) -> Iterator[Chunk]:
+        """Read the corpora, each as often as it weighs; `files` and `faults` fill up on the way."""
+        turns = [math.ceil(corpus.weight) for corpus in self.corpora]
+        n_bytes = max(sum(n * corpus_size(corpus) for n, corpus in zip(turns, self.corpora, strict=True)), 1)
+        read = 0
+
+        def watch(more: int) -> None:
+            nonlocal read
+            read += more
+
+        for number, corpus in enumerate(self.corpora):
+            for turn in range(turns[number]):
+                seen = Faults() if turn else faults  # a fault is counted once, however often it is passed
+                pairs = open_corpus(corpus, seen, self.reader.on_fault, watch)
+                for position, some in enumerate(iter(lambda: list(islice(pairs, CHUNK)), list[Pair]())):  # noqa: B023
+                    src, tgt, names, lines = map(list, zip(*some, strict=True))
+                    starts = [files.setdefault(name, len(files)) * LINES for name in names]
+                    places = np.array(starts, np.int64) + np.array(lines, np.int64)
+                    yield Chunk(number, turn, position, src, tgt, places, read / n_bytes)
+
+    def _check_stamps(self) -> None:
+        for stamp in self.stamps:
+            if not stamp.path.exists() or _Stamp.of(stamp.path) != stamp:
+                raise DataError(f"{stamp.path} was changed since the run began; begin it again")
+
+
+class Prepared:
+    """A corpus as shards of token ids, one per epoch or one for all; a folder may hold those of many corpora."""
+
+    def __init__(
+        self,
+        corpora: Sequence[CorpusConfig],
+        reader: ReaderConfig,
+        tokenizers: Tokenizers,
+        folder: Path,
+        seed: int = 1,
+        n_processes: int = 1,
+        progress: Progress = no_progress,
+    ) -> None:
+        """Look at the files; nothing is written before a shard is asked for."""
+        stamps, hashes = [], []
+        for corpus in corpora:
+            for path in filter(None, (corpus.path, corpus.target_path)):
+                stamp, sha256 = _fingerprint(path)
+                stamps.append(stamp)
+                hashes.append(sha256)
+        recipe = {
+            "format": _FORMAT,
+            "text": hashes,
+            "corpora": [
+                {"kind": corpus.kind, **corpus.model_dump(mode="json", exclude={"path", "target_path", "format"})}
+                for corpus in corpora
+            ],
+            "tokenizers": [tokenizer.sha256 for tokenizer in tokenizers],
+            "reader": reader.model_dump(mode="json"),
+        }
+        preparation = _Preparation(tuple(corpora), reader, tokenizers, seed, Path(folder), "", tuple(stamps))
+        if preparation.is_random:
+            recipe["seed"] = seed
+        key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+        self._preparation = preparation._replace(key=key)
+        self._n_processes, self._progress = n_processes, progress
+        self._worker: tuple[int, Worker] | None = None  # what is made ahead, and by whom
+
+    @property
+    def is_random(self) -> bool:
+        """Whether each epoch has a shard of its own."""
+        return self._preparation.is_random
+
+    def epoch(self, number: int) -> Shard:
+        """Open the shard of an epoch, which is made first if need be."""
+        shard = self._preparation.open(number)
+        if shard is None:
+            self._wait_for(number)
+            self._preparation.make(number, self._n_processes, self._progress)
+            shard = self._preparation.open(number)
+            assert shard is not None, "a shard that was made can be opened"
+        if not shard.n_pairs:
+            raise DataError(f"no pair is left to learn from: {'; '.join(map(str.strip, shard.meta.report()))}")
+        return shard
+
+    def ahead(self, number: int) -> None:
+        """Begin to make the shard of an epoch to come, and delete all but it and the one before it."""
+        if not self.is_random:
+            return
+        current = {self._preparation.path(epoch) for epoch in (number - 1, number)}
+        for path in self._preparation.folder.glob(f"{self._preparation.key[:_NAME]}-*"):
+            if path not in current and path.suffix != PART:
+                _discard(path)
+        if self._worker is not None and self._worker[0] == number:
+            return
+        self.close()
+        if self._preparation.open(number) is None:
+            self._worker = number, Worker(self._preparation.make_politely)
+            self._worker[1].ask(number)
+
+    def close(self) -> None:
+        """Stop making the shard ahead, if one is in the making."""
+        if self._worker is not None:
+            self._worker[1].end()
+            self._worker[1].close()
+            self._worker = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wait_for(self, number: int) -> None:
+        if self._worker is not None and self._worker[0] == number:
+            with suppress(DataError):  # whatever it was, it comes up again when we do the work ourselves
+                self._worker[1].answer()
+        self.close()
+
+
+def _fingerprint(path: Path) -> tuple[_Stamp, str]:
+    try:
+        stamp = _Stamp.of(path)
+        with path.open("rb") as file:
+            return stamp, hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(explain_unreadable(error, path, 0)) from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _discard(shard: Path) -> None:
+    """Delete a shard; it is renamed first, so that it is never there in part."""
+    doomed = shard.with_name(f"{shard.name}.old{PART}")
+    try:
+        shard.rename(doomed)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(doomed, ignore_errors=True)

@@ -1,0 +1,235 @@
+"""One epoch of token ids on disk: memory-mapped, so that it may be larger than memory and shared by processes.
+
+    src.ids      tgt.ids        uint16 or uint32, sentence after sentence, without start and end marks
+    src.offsets  tgt.offsets    int64, n_pairs + 1: where each sentence begins, and the end
+    places                      int64, n_pairs: number of the file * 2^40 + line
+    meta.json                   what it was made from, and what became of the pairs
+
+A shard is written under another name, synced and renamed, so that a folder without `.part` behind its name is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import Settings
+
+__all__ = [
+    "LINES",
+    "PART",
+    "Block",
+    "Counts",
+    "Ids",
+    "Meta",
+    "Numbers",
+    "Shard",
+    "ShardWriter",
+    "Side",
+    "id_type",
+    "open_shard",
+]
+
+LINES: Final = 2**40  # more than any file has
+PART: Final = ".part"
+
+_META: Final = "meta.json"
+_NUMBER: Final = "<i8"
+_SIDES: Final = ("src", "tgt")
+
+Ids = NDArray[np.uint16] | NDArray[np.uint32]
+Numbers = NDArray[np.int64]
+
+
+def id_type(vocab_size: int) -> str:
+    """Choose the smallest type that holds every id."""
+    return "<u2" if vocab_size <= 2**16 else "<u4"
+
+
+class Counts(NamedTuple):
+    """What became of pairs: `taken` is the sum of the others."""
+
+    taken: int = 0  # read, and drawn by the weight of their corpus
+    kept: int = 0  # the pairs of the shard
+    joined: int = 0  # put behind another
+    empty: int = 0  # without a token on one side
+    too_long: int = 0
+
+    def add(self, other: Counts) -> Counts:
+        """Count both."""
+        return Counts(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
+
+
+class Block(NamedTuple):
+    """Some pairs in ids, on their way into a shard."""
+
+    src: Ids
+    src_lengths: Numbers
+    tgt: Ids
+    tgt_lengths: Numbers
+    places: Numbers
+    counts: Counts
+
+
+class Meta(Settings):
+    """What a shard was made from, and what is in it."""
+
+    key: str
+    epoch: int | None  # none if all epochs are alike
+    id_types: tuple[str, str]
+    n_tokens: tuple[int, int]
+    longest: tuple[int, int]  # tokens of a side, the end mark included
+    counts: Counts
+    max_length: int
+    files: tuple[str, ...]
+    reading: tuple[str, ...]  # what was wrong in the files, in lines for people
+
+    def report(self) -> list[str]:
+        """Say what became of the pairs, in lines for people; nothing is left out in silence."""
+        counts = self.counts
+        joined = f", {counts.joined:,} joined to the pair before" if counts.joined else ""
+        lines = [*self.reading, f"{counts.kept:,} pairs of {counts.taken:,} prepared{joined}"]
+        if counts.too_long:
+            lines.append(f"  {counts.too_long:,} × a side longer than max_length={self.max_length} tokens, left out")
+        if counts.empty:
+            lines.append(f"  {counts.empty:,} × a side without any token, left out")
+        return lines
+
+
+class Side(NamedTuple):
+    """The sentences of one language."""
+
+    ids: Ids
+    offsets: Numbers
+
+    def lengths(self, pairs: Numbers) -> Numbers:
+        """Count the tokens of some sentences, without the end mark."""
+        lengths: Numbers = self.offsets[pairs + 1] - self.offsets[pairs]
+        return lengths
+
+    def gather(self, pairs: Numbers) -> tuple[Ids, Numbers]:
+        """Read the ids of some sentences, one after the other, and their lengths."""
+        starts, lengths = self.offsets[pairs], self.lengths(pairs)
+        ends = lengths.cumsum()
+        total = int(ends[-1]) if len(ends) else 0
+        return self.ids[np.repeat(starts - ends + lengths, lengths) + np.arange(total)], lengths
+
+
+class Shard(NamedTuple):
+    """A whole shard, opened for reading."""
+
+    meta: Meta
+    src: Side
+    tgt: Side
+    places: Numbers
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs there are."""
+        return len(self.places)
+
+    def place(self, pair: int) -> str:
+        """Say where a pair stands in the corpus, as `file:line`."""
+        file, line = divmod(int(self.places[pair]), LINES)
+        return f"{self.meta.files[file]}:{line}"
+
+
+def open_shard(folder: Path, key: str, epoch: int | None) -> Shard | None:
+    """Open a shard if it is there, whole, and made from what `key` stands for."""
+    try:
+        meta = Meta(**json.loads((folder / _META).read_bytes()))
+        if (meta.key, meta.epoch) != (key, epoch):
+            return None
+        n_pairs = meta.counts.kept
+        sides = [
+            Side(_map(folder / f"{name}.ids", dtype, n_tokens), _map(folder / f"{name}.offsets", _NUMBER, n_pairs + 1))
+            for name, dtype, n_tokens in zip(_SIDES, meta.id_types, meta.n_tokens, strict=True)
+        ]
+        return Shard(meta, sides[0], sides[1], _map(folder / "places", _NUMBER, n_pairs))
+    except (OSError, ValueError, TypeError):  # ValueError is also what JSON and settings raise
+        return None
+
+
+def _map(path: Path, dtype: str, count: int) -> NDArray[Any]:
+    if path.stat().st_size != count * np.dtype(dtype).itemsize:
+        raise ValueError(f"{path} does not hold {count} numbers")
+    if not count:  # nothing cannot be mapped
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, "r"))
+
+
+class ShardWriter:
+    """A shard in the making; it comes to be with `finish`, or leaves nothing behind."""
+
+    def __init__(self, folder: Path, id_types: tuple[str, str]) -> None:
+        self._folder, self._part, self._id_types = folder, folder.with_name(folder.name + PART), id_types
+        self._files: dict[str, BinaryIO] = {}
+        self._open = ExitStack()
+        self.counts = Counts()
+        self._n_tokens = [0, 0]
+        self._longest = [0, 0]
+
+    def __enter__(self) -> Self:
+        self._open.callback(shutil.rmtree, self._part, ignore_errors=True)
+        self._part.mkdir(parents=True)
+        for name in (*(f"{side}.{what}" for side in _SIDES for what in ("ids", "offsets")), "places"):
+            self._files[name] = self._open.enter_context((self._part / name).open("wb"))
+        for side in _SIDES:
+            self._write(f"{side}.offsets", np.zeros(1, _NUMBER))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def write(self, block: Block) -> None:
+        """Append some pairs."""
+        sides = (block.src, block.src_lengths), (block.tgt, block.tgt_lengths)
+        for number, (ids, lengths) in enumerate(sides):
+            assert len(lengths) == len(block.places)
+            self._write(f"{_SIDES[number]}.ids", ids.astype(self._id_types[number], copy=False))
+            self._write(f"{_SIDES[number]}.offsets", self._n_tokens[number] + lengths.cumsum(dtype=_NUMBER))
+            self._n_tokens[number] += len(ids)
+            self._longest[number] = max(self._longest[number], int(lengths.max(initial=-1)) + 1)
+        self._write("places", block.places.astype(_NUMBER, copy=False))
+        self.counts = self.counts.add(block.counts)
+
+    def finish(self, **origin: Any) -> None:
+        """Make it a shard, with what else `Meta` says."""
+        meta = Meta(
+            id_types=self._id_types,
+            n_tokens=(self._n_tokens[0], self._n_tokens[1]),
+            longest=(self._longest[0], self._longest[1]),
+            counts=self.counts,
+            **origin,
+        )
+        for file in self._files.values():
+            _sync(file)
+        with (self._part / _META).open("wb") as file:
+            file.write(meta.model_dump_json(indent=1).encode())
+            _sync(file)
+        _sync_folder(self._part)
+        self._part.rename(self._folder)
+        _sync_folder(self._folder.parent)
+
+    def _write(self, name: str, numbers: NDArray[Any]) -> None:
+        self._files[name].write(np.ascontiguousarray(numbers).data)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

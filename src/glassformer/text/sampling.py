@@ -1,0 +1,156 @@
+"""Cutting words into pieces at random, for subword regularisation.
+
+sentencepiece can do it by itself, but mixes its seed with a number that every process draws anew, so that no run could
+be made again. Here the caller brings the generator, and what comes out depends on nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from itertools import accumulate
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+__all__ = ["BpeCutter", "Cutter", "UnigramCutter", "Vocabulary"]
+
+T = TypeVar("T")
+
+_MOST_WORDS: Final = 200_000  # that are remembered
+_LONGEST_WORD: Final = 40  # characters of a word that is; a longer one hardly comes again
+_UNKNOWN: Final = 10.0  # how much less likely than any piece sentencepiece takes a character that is none
+
+
+class Vocabulary(NamedTuple):
+    """What there is to cut words into."""
+
+    pieces: Mapping[str, tuple[int, float]]  # id and score
+    spell: Callable[[str], list[int]]  # the ids of a character that is no piece
+    best: Callable[[str], list[int]]  # the best way to cut a word
+
+
+class Cutter(Protocol):
+    """One who cuts words at random."""
+
+    def cut(self, word: str, draws: random.Random) -> list[int]:
+        """Cut a word into ids."""
+        ...
+
+
+class _Edge(NamedTuple):
+    start: int
+    ids: list[int]
+
+
+class _Node(NamedTuple):
+    """A place in a word: the pieces that end there, and up to where each reaches on the way from 0 to 1."""
+
+    edges: list[_Edge]
+    bounds: list[float]
+
+
+class UnigramCutter:
+    """Takes each segmentation with its probability to the power of alpha (Kudo 2018), out of all there are."""
+
+    def __init__(self, vocabulary: Vocabulary, alpha: float) -> None:
+        self._vocabulary, self._alpha = vocabulary, alpha
+        self._longest = max(map(len, vocabulary.pieces))
+        self._unknown = min(score for _, score in vocabulary.pieces.values()) - _UNKNOWN
+        self._symbols = {token for token, score in vocabulary.pieces.values() if score == 0}
+        self._lattices: dict[str, list[_Node]] = {}
+
+    def cut(self, word: str, draws: random.Random) -> list[int]:
+        """Walk from the end of the word to its beginning, by chance."""
+        nodes = self._lattices.get(word)
+        if nodes is None:
+            nodes = _remember(self._lattices, word, self._lattice(word))
+        if not nodes:
+            return self._vocabulary.best(word)
+        parts, end = [], len(word)
+        while end:
+            edges, bounds = nodes[end]
+            edge = edges[bisect_right(bounds, draws.random(), hi=len(bounds) - 1) if len(edges) > 1 else 0]
+            parts.append(edge.ids)
+            end = edge.start
+        return [token for ids in reversed(parts) for token in ids]
+
+    def _lattice(self, word: str) -> list[_Node]:
+        """Sum over all segmentations of each beginning of the word; nothing if it holds a symbol, which nobody cuts."""
+        if self._symbols and not self._symbols.isdisjoint(self._vocabulary.best(word)):
+            return []
+        pieces = self._vocabulary.pieces
+        nodes, totals = [_Node([], [])], [0.0]  # the logarithm of the sum
+        for end in range(1, len(word) + 1):
+            edges, scores = [], []
+            for start in range(max(0, end - self._longest), end):
+                text = word[start:end]
+                if text in pieces:
+                    token, score = pieces[text]
+                    edges.append(_Edge(start, [token]))
+                elif start == end - 1:
+                    score = self._unknown
+                    edges.append(_Edge(start, self._vocabulary.spell(text)))
+                else:
+                    continue
+                scores.append(totals[start] + self._alpha * score)
+            top = max(scores)
+            sums = list(accumulate(math.exp(score - top) for score in scores))
+            totals.append(top + math.log(sums[-1]))
+            nodes.append(_Node(edges, [part / sums[-1] for part in sums]))
+        return nodes
+
+
+class BpeCutter:
+    """Merges pieces as BPE does, but passes over each merge with the probability of dropout (Provilkov et al. 2020)."""
+
+    def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
+        self._vocabulary, self._dropout = vocabulary, dropout
+        self._is_merged: dict[str, bool] = {}
+
+    def cut(self, word: str, draws: random.Random) -> list[int]:
+        """Merge by chance; what is not made by merging, such as a symbol, stays whole."""
+        is_merged = self._is_merged.get(word)
+        if is_merged is None:
+            best = self._vocabulary.best(word)
+            is_merged = _remember(self._is_merged, word, self._merge(word, 0.0, draws) == best)
+        return self._merge(word, self._dropout, draws) if is_merged else self._vocabulary.best(word)
+
+    def _merge(self, word: str, dropout: float, draws: random.Random) -> list[int]:
+        pieces = self._vocabulary.pieces
+        parts = list(word)
+        before, after = list(range(-1, len(parts) - 1)), list(range(1, len(parts) + 1))
+        agenda: list[tuple[float, int, str]] = []  # the best first, of equals the leftmost
+
+        def offer(left: int, right: int) -> None:
+            text = parts[left] + parts[right]
+            if text in pieces:
+                heappush(agenda, (-pieces[text][1], left, text))
+
+        for left in range(len(parts) - 1):
+            offer(left, left + 1)
+        while agenda:
+            _, left, text = heappop(agenda)
+            right = after[left]
+            if not parts[left] or right == len(parts) or parts[left] + parts[right] != text:
+                continue  # one of the two has merged with another since
+            if dropout and draws.random() < dropout:
+                continue
+            parts[left], parts[right] = text, ""
+            after[left] = after[right]
+            if after[left] < len(parts):
+                before[after[left]] = left
+                offer(left, after[left])
+            if before[left] >= 0:
+                offer(before[left], left)
+        found = [[pieces[part][0]] if part in pieces else self._vocabulary.spell(part) for part in parts if part]
+        return [token for ids in found for token in ids]
+
+
+def _remember(memory: dict[str, T], word: str, value: T) -> T:
+    if len(word) <= _LONGEST_WORD:
+        if len(memory) >= _MOST_WORDS:
+            memory.clear()
+        memory[word] = value
+    return value

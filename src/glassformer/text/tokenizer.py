@@ -1,0 +1,472 @@
+"""Text to ids and back: sentencepiece, with our special ids and nothing lost on the way.
+
+With a vocabulary that was learnt here, `decode(encode(text)) == text` for every text, unless it was asked to normalise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from sentencepiece import (
+    SentencePieceNormalizer,
+    SentencePieceProcessor,
+    SentencePieceTrainer,
+)
+
+from glassformer.config import TokenizerConfig
+from glassformer.errors import ConfigError, DataError, ModelFileError
+from glassformer.text.sampling import BpeCutter, Cutter, UnigramCutter, Vocabulary
+from glassformer.text.vocab import BOS, EOS, PAD, UNK
+
+__all__ = ["JOINT_MODEL", "SRC_MODEL", "TGT_MODEL", "Span", "Tokenizer", "Tokenizers", "train_tokenizers"]
+
+Span = tuple[int, int]
+
+JOINT_MODEL: Final = "tokenizer.model"
+SRC_MODEL: Final = "tokenizer.src.model"
+TGT_MODEL: Final = "tokenizer.tgt.model"
+
+_NAMES: Final = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
+_SILENT: Final = frozenset({PAD, BOS, EOS})
+_MARK: Final = "\u2581"  # how sentencepiece writes a space inside a piece
+_LOST: Final = "\ufffd"  # what stands for a character that is none
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+# sentencepiece leaves out lines that are long or have a U+2585, and has a meaning of its own for the others, all in
+# silence: so lines are cut there, and none is longer than its 4192 bytes.
+_CUT: Final = re.compile("[\0\t\n\r\u2581\u2585]|<(?:pad|unk|/?s|0x[0-9A-F]{2})>")
+_LONGEST_LINE: Final = 1000  # characters
+_THREADS: Final = 16  # the vocabulary depends on it, so it is not the machine's number
+_ONLY_ERRORS: Final = 2
+
+_WORD: Final = re.compile(f"{_MARK}*[^{_MARK}]+|{_MARK}+")
+
+
+class Tokenizer:
+    """One side's vocabulary; a value, equal to any other made of the same bytes, and pickled as them.
+
+    Special ids are ours, whatever the sentencepiece model calls them: PAD 0, UNK 1, BOS 2, EOS 3, then all its other
+    pieces in its own order. A lone surrogate, which is no character, is read as U+FFFD.
+    """
+
+    def __init__(self, model_bytes: bytes, where: str = "tokenizer") -> None:
+        """Take the bytes of a sentencepiece model; errors name `where` they came from."""
+        self.model_bytes = model_bytes
+        self._processor = _read(model_bytes, where)
+        specials = [self._processor.pad_id(), self._processor.unk_id()]
+        specials += [self._processor.bos_id(), self._processor.eos_id()]
+        others = sorted(set(range(self._processor.get_piece_size())).difference(specials))
+        self.theirs: Final = (*specials, *others)  # their id for each of ours, -1 where they have none
+        ours = {their: our for our, their in enumerate(self.theirs)}
+        same = specials == [PAD, UNK, BOS, EOS]
+        self._cutters: dict[float, Cutter] = {}  # which remember the words they have seen
+        self._ours = None if same else [ours[their] for their in range(self._processor.get_piece_size())]
+
+    @classmethod
+    def train(cls, lines: Iterable[str], config: TokenizerConfig) -> Self:
+        """Learn a vocabulary from `lines`, which are read once; the same lines and settings give the same bytes.
+
+        A line counts once, however often it comes.
+        """
+        sample = _Sample(config)
+        for line in lines:
+            sample.add(line)
+        return cls(_train(sample.lines, config))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a sentencepiece model, ours or anybody's.
+
+        One that was trained without byte fallback gives UNK for a character that it does not have, and one that
+        normalises gives texts back normalised.
+        """
+        try:
+            return cls(Path(path).read_bytes(), str(path))
+        except FileNotFoundError:
+            raise ModelFileError(f"{path}: no such tokenizer; `glassformer tokenizer` makes one") from None
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the sentencepiece model, whole or not at all."""
+        path = Path(path)
+        unfinished = path.with_name(f"{path.name}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(self.model_bytes)
+            os.replace(unfinished, path)
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be written: {error.strerror}") from None
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are, the special ones included."""
+        return len(self.theirs)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A name that only these bytes have."""
+        return hashlib.sha256(self.model_bytes).hexdigest()
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether characters without an id are spelt in bytes; all vocabularies learnt here do."""
+        return bool(self._bytes)
+
+    def encode(self, text: str) -> list[int]:
+        """Cut a text into ids, without BOS and EOS."""
+        return self._to_ours(self._encode(_without_surrogates(text)))
+
+    def encode_batch(self, texts: Sequence[str], n_threads: int = 1) -> list[list[int]]:
+        """Encode many texts at once; more threads than one pay from some thousands of texts on."""
+        clean = [_without_surrogates(text) for text in texts]
+        batch: list[list[int]] = self._processor.encode(clean, num_threads=n_threads)
+        if self.has_bytes:
+            batch = [self._encode(text) if _MARK in text else ids for text, ids in zip(clean, batch, strict=True)]
+        return batch if self._ours is None else [self._to_ours(ids) for ids in batch]
+
+    def sample(self, text: str, alpha: float, seed: int) -> list[int]:
+        """Cut a text at random; see `sample_batch`."""
+        return self.sample_batch([text], alpha, seed)[0]
+
+    def sample_batch(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
+        """Cut each text at random, for subword regularisation (Kudo 2018) or BPE dropout (Provilkov et al. 2020).
+
+        With unigram, a segmentation comes up with its probability to the power of `alpha`; with BPE, a merge is passed
+        over with the probability `alpha`. The result depends on nothing but the arguments, in any process, so a run
+        that resumes draws what it would have drawn.
+        """
+        draws = random.Random(seed)  # noqa: S311 - no secret
+        if alpha not in self._cutters:
+            self._cutters[alpha] = (UnigramCutter if self._is_unigram else BpeCutter)(self._vocabulary, alpha)
+        cutter = self._cutters[alpha]
+        return [self._to_ours(self._sample(_without_surrogates(text), cutter, draws)) for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Put a text together; PAD, BOS and EOS say nothing, UNK and broken bytes are U+FFFD in our vocabularies."""
+        text: str = self._processor.decode(self._to_theirs(token for token in ids if token not in _SILENT))
+        return text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Name ids for a reader: `▁the` is a word's beginning, `<0xE2>` a byte."""
+        theirs = [(token, self.theirs[token]) for token in self._checked(ids)]
+        return [self._processor.id_to_piece(their) if their >= 0 else _NAMES[token] for token, their in theirs]
+
+    def is_byte(self, token: int) -> bool:
+        """Say whether an id is one byte of a character that has no id of its own."""
+        return self.theirs[token] in self._bytes
+
+    def spans(self, text: str) -> list[Span]:
+        """Say for each id of `encode(text)` which characters of `text` it stands for.
+
+        Each byte of a character stands for all of it, and so does each part of one that was normalised into several. A
+        leading `▁` that is not in the text stands for nothing.
+        """
+        spans: list[Span] = []
+        start = 0
+        for part in self._parts(_without_surrogates(text)):
+            if start:
+                spans += [(start - 1, start)] * len(self._mark)
+            spans += [(start + begin, start + end) for begin, end in self._spans(part, prefix=start == 0)]
+            start += len(part) + 1
+        return spans
+
+    def decode_spans(self, ids: Sequence[int]) -> list[Span]:
+        """Say for each id which characters of `decode(ids)` come from it, for ids that a model has made up too."""
+        audible = [token for token in ids if token not in _SILENT]
+        found: dict[str, Any] = {"offsets": []}
+        if audible:
+            found = self._processor.decode(self._to_theirs(audible), return_type="offset_mapping")
+        offsets: list[Span] = found["offsets"]
+        for i in reversed(range(len(offsets) - 1)):
+            begin, end = offsets[i]
+            if begin == end and self.theirs[audible[i]] in self._bytes:  # only a character's last byte has its span
+                offsets[i] = (begin, offsets[i + 1][1])
+        spans: list[Span] = []
+        remaining = iter(offsets)
+        for token in ids:
+            here = spans[-1][1] if spans else 0
+            spans.append((here, here) if token in _SILENT else next(remaining))
+        return spans
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and self.model_bytes == other.model_bytes
+
+    def __hash__(self) -> int:
+        return hash(self.model_bytes)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(vocab_size={self.vocab_size}, sha256={self.sha256[:12]}…)"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[bytes]]:
+        return type(self), (self.model_bytes,)
+
+    @cached_property
+    def _bytes(self) -> dict[int, int]:
+        """Which of their ids is which byte; empty without byte fallback."""
+        ids = {self._processor.piece_to_id(f"<0x{byte:02X}>"): byte for byte in range(256)}
+        return {their: byte for their, byte in ids.items() if self._processor.is_byte(their)}
+
+    @cached_property
+    def _mark(self) -> list[int]:
+        """The space mark itself, in bytes: as a character, sentencepiece takes it for a space."""
+        ids = {byte: their for their, byte in self._bytes.items()}
+        return [ids[byte] for byte in _MARK.encode()]
+
+    @cached_property
+    def _bare(self) -> SentencePieceProcessor:
+        """The same model for what does not begin a text: it puts no space in front."""
+        bare = SentencePieceProcessor(model_proto=self.model_bytes)
+        bare.override_normalizer_spec(add_dummy_prefix=False)
+        return bare
+
+    def _parts(self, text: str) -> list[str]:
+        return text.split(_MARK) if self.has_bytes else [text]
+
+    def _encode(self, text: str, **options: Any) -> list[int]:
+        first, *others = self._parts(text)
+        ids: list[int] = self._processor.encode(first, **options)
+        for part in others:
+            ids += self._mark
+            ids += self._bare.encode(part, **options)
+        return ids
+
+    def _sample(self, text: str, cutter: Cutter, draws: random.Random) -> list[int]:
+        ids: list[int] = []
+        for number, part in enumerate(self._parts(text)):
+            if number:
+                ids += self._mark
+            normal: str = (self._bare if number else self._processor).normalize(part)
+            for word in _WORD.findall(normal) if self._has_words else [normal]:
+                ids += cutter.cut(word, draws)
+        unk = self._processor.unk_id()
+        return ids if self.has_bytes else [i for n, i in enumerate(ids) if not n or i != unk or ids[n - 1] != unk]
+
+    @cached_property
+    def _is_unigram(self) -> bool:
+        try:
+            self._processor.nbest_encode("a", nbest_size=2)
+        except RuntimeError:  # the others have one way, and no second best
+            return False
+        return True
+
+    @cached_property
+    def _has_words(self) -> bool:
+        """Whether no piece reaches from one word into the next, so that each can be cut for itself."""
+        return all(_WORD.fullmatch(piece) for piece in self._vocabulary.pieces)
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        sp = self._processor
+        apart = (sp.is_control, sp.is_unknown, sp.is_byte, sp.is_unused)
+        ids = [i for i in range(sp.get_piece_size()) if not any(is_apart(i) for is_apart in apart)]
+        spelling = {byte: their for their, byte in self._bytes.items()}
+        plain = SentencePieceProcessor(model_proto=self.model_bytes)
+        plain.override_normalizer_spec(add_dummy_prefix=False, remove_extra_whitespaces=False)
+        return Vocabulary(
+            {sp.id_to_piece(i): (i, sp.get_score(i)) for i in ids},
+            lambda character: [spelling[byte] for byte in character.encode()] if spelling else [sp.unk_id()],
+            plain.encode,
+        )
+
+    def _spans(self, text: str, prefix: bool) -> Iterator[Span]:
+        """Walk over the normalised text, which knows where each of its characters comes from."""
+        normal, origins = self._bare.normalize(text, with_offsets=True)
+        processor = self._processor if prefix else self._bare
+        at = -1 if processor.normalize(text) == _MARK + normal else 0  # before or at the first character
+        found = processor.encode(text, return_type="offset_mapping")
+        n_bytes = 0
+        for their, piece in zip(found["ids"], found["pieces"], strict=True):
+            begin, end = max(at, 0), at + (1 if their in self._bytes else len(piece))
+            if end <= 0:
+                yield 0, 0
+            else:
+                behind = (origin for origin in origins[end:] if origin > origins[end - 1])
+                yield origins[begin], next(behind, len(text))
+            if their in self._bytes:
+                n_bytes += 1
+                if n_bytes < len((normal[at] if at >= 0 else _MARK).encode()):
+                    continue
+                n_bytes = 0
+            at = end
+
+    def _to_ours(self, ids: list[int]) -> list[int]:
+        ours = self._ours
+        return ids if ours is None else [ours[their] for their in ids]
+
+    def _to_theirs(self, ids: Iterable[int]) -> list[int]:
+        return [self.theirs[token] for token in self._checked(ids)]
+
+    def _checked(self, ids: Iterable[int]) -> list[int]:
+        ids = list(ids)
+        for token in ids:
+            if not 0 <= token < self.vocab_size:
+                raise IndexError(f"id {token} is not in this vocabulary of {self.vocab_size}")
+        return ids
+
+
+class Tokenizers(NamedTuple):
+    """The vocabularies of the two sides; one and the same if they share it."""
+
+    src: Tokenizer
+    tgt: Tokenizer
+
+    @property
+    def joint(self) -> bool:
+        """Whether both sides share one vocabulary."""
+        return self.src == self.tgt
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read the tokenizers of a model folder."""
+        folder = Path(folder)
+        found = {name for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL) if (folder / name).exists()}
+        if found == {JOINT_MODEL}:
+            joint = Tokenizer.load(folder / JOINT_MODEL)
+            return cls(joint, joint)
+        if found == {SRC_MODEL, TGT_MODEL}:
+            return cls(Tokenizer.load(folder / SRC_MODEL), Tokenizer.load(folder / TGT_MODEL))
+        wanted = f"either {JOINT_MODEL} or {SRC_MODEL} and {TGT_MODEL}"
+        raise ModelFileError(f"{folder} needs {wanted}, but has {' and '.join(sorted(found)) or 'none of them'}")
+
+    def save(self, folder: str | Path) -> None:
+        """Write them into `folder`, which is made if need be; those that were there are gone then."""
+        folder = Path(folder)
+        files = {JOINT_MODEL: self.src} if self.joint else {SRC_MODEL: self.src, TGT_MODEL: self.tgt}
+        for name, tokenizer in files.items():
+            tokenizer.save(folder / name)
+        for name in {JOINT_MODEL, SRC_MODEL, TGT_MODEL} - files.keys():
+            (folder / name).unlink(missing_ok=True)
+
+
+def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) -> Tokenizers:
+    """Learn the vocabularies of both sides from (source, target) pairs, which are read once."""
+    if config.joint:
+        joint = Tokenizer.train((line for pair in pairs for line in pair), config)
+        return Tokenizers(joint, joint)
+    samples = {"source": _Sample(config), "target": _Sample(config)}
+    for pair in pairs:
+        for sample, line in zip(samples.values(), pair, strict=True):
+            sample.add(line)
+    trained = []
+    for side, sample in samples.items():
+        try:
+            trained.append(Tokenizer(_train(sample.lines, config)))
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"{side} side: {error}") from None
+    return Tokenizers(*trained)
+
+
+class _Sample:
+    """Some of many lines, each as likely as any other, in bounded memory (reservoir sampling)."""
+
+    def __init__(self, config: TokenizerConfig) -> None:
+        self.lines: list[str] = []
+        self._limit = config.max_sentences
+        self._seen = 0
+        self._random = random.Random(config.seed)  # noqa: S311 - no secret
+
+    def add(self, text: str) -> None:
+        """Offer a text, cut into lines that sentencepiece can learn from."""
+        for part in _CUT.split(_without_surrogates(text)):
+            for start in range(0, len(part), _LONGEST_LINE):
+                line = part[start : start + _LONGEST_LINE]
+                place = self._seen if self._seen < self._limit else self._random.randrange(self._seen + 1)
+                self._seen += 1
+                if place == len(self.lines):
+                    self.lines.append(line)
+                elif place < self._limit:
+                    self.lines[place] = line
+
+
+def _train(lines: list[str], config: TokenizerConfig) -> bytes:
+    # Each line once: a passage that comes twice takes sentencepiece time by the square of its length.
+    lines = list(dict.fromkeys(lines))
+    if not any(map(str.strip, lines)):
+        raise DataError("there is no text to learn a vocabulary from")
+    file = io.BytesIO()
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(_without_rare(lines, config.character_coverage)),
+            model_writer=file,
+            model_type=config.model,
+            vocab_size=config.vocab_size,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_piece=_NAMES[PAD],
+            unk_piece=_NAMES[UNK],
+            bos_piece=_NAMES[BOS],
+            eos_piece=_NAMES[EOS],
+            unk_surface=_LOST,
+            byte_fallback=True,
+            character_coverage=1.0,  # of what is left
+            normalization_rule_name={"none": "identity", "nfkc": "nfkc"}[config.normalise],
+            remove_extra_whitespaces=False,
+            allow_whitespace_only_pieces=True,
+            split_digits=config.split_digits,
+            num_threads=_THREADS,
+            minloglevel=_ONLY_ERRORS,
+        )
+    except RuntimeError as error:
+        raise ConfigError(_explain(str(error), config)) from None
+    return file.getvalue()
+
+
+def _without_rare(lines: list[str], coverage: float) -> list[str]:
+    """Cut lines at characters that are too rare for an id; left to itself, sentencepiece spares not even the space."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line)
+    covered, enough = 0, coverage * counts.total()
+    rare = []
+    for character, count in counts.most_common():
+        if covered >= enough and not character.isascii():
+            rare.append(character)
+        covered += count
+    if not rare:
+        return lines
+    cut = re.compile(f"[{re.escape(''.join(rare))}]")
+    return [part for line in lines for part in cut.split(line) if part]
+
+
+def _explain(fault: str, config: TokenizerConfig) -> str:
+    """Say in our words why sentencepiece could not learn, and what to change."""
+    if most := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", fault):
+        return f"vocab_size={config.vocab_size}: the text is enough for {most[1]}; take that or less, or more text"
+    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", fault):
+        remedy = f"take that or more, or lower character_coverage={config.character_coverage}"
+        return f"vocab_size={config.vocab_size}: special ids, bytes and single characters take {least[1]}; {remedy}"
+    return f"sentencepiece cannot learn from this text: {' '.join(fault.split())}"
+
+
+def _read(model_bytes: bytes, where: str) -> SentencePieceProcessor:
+    processor = SentencePieceProcessor()
+    try:
+        processor.load_from_serialized_proto(model_bytes)
+        normaliser = SentencePieceNormalizer(model_proto=model_bytes).serialized_normalizer_spec()
+    except RuntimeError:
+        raise ModelFileError(
+            f"{where} is not a sentencepiece model, or not a whole one; copy or train it again"
+        ) from None
+    if not normaliser.startswith((b"\n", b"\x12")):  # its name or its rules; it stands last in the file
+        raise ModelFileError(f"{where} is a sentencepiece model cut short; copy or train it again")
+    return processor
+
+
+def _without_surrogates(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub(_LOST, text)
+    return text
