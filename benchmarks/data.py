@@ -5,6 +5,7 @@
 
 Pairs per second are of the whole preparation: reading, unpacking, cutting into ids, writing, syncing. Memory is the
 peak of the main process plus that of its largest worker times their number. Each figure has a process of its own.
+On a machine that is shared, what a pair costs in CPU time says more than pairs per second.
 Batches are of 4,096 tokens; padding is the share of positions, source and target, that hold no token.
 """
 
@@ -59,13 +60,14 @@ def prepare(corpus: Path, folder: Path, reader: str, n_processes: int) -> dict[s
     )
     shard = prepared.epoch(0)
     seconds = time.perf_counter() - start
+    usages = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     size = sum(path.stat().st_size for path in folder.glob("*/*")) / 2**20
     return {
         "pairs": shard.n_pairs,
         "pairs_per_s": shard.n_pairs / seconds,
-        "seconds": seconds,
+        "cpu_us": sum(usage.ru_utime + usage.ru_stime for usage in usages) / shard.n_pairs * 1e6,
         "main_mb": peak(),
-        "worker_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+        "worker_mb": usages[1].ru_maxrss / 1024,
         "disk_mb": size,
     }
 
@@ -117,10 +119,11 @@ def show_preparation(corpus: Path, folder: Path, reader: str, n_processes: int, 
         clear(folder)
         found.append(measure("prepare", corpus, folder, reader, n_processes))
     pace = statistics.median(one["pairs_per_s"] for one in found)
+    cpu = min(one["cpu_us"] for one in found)
     last = found[-1]
     memory = last["main_mb"] + n_processes * last["worker_mb"]
     print(
-        f"  {reader:6s} processes: {n_processes}  {pace:9,.0f} pairs/s  {memory:6,.0f} MB "
+        f"  {reader:6s} processes: {n_processes}  {pace:9,.0f} pairs/s, {cpu:3.0f} µs of CPU a pair  {memory:6,.0f} MB "
         f"(main {last['main_mb']:.0f}, worker {last['worker_mb']:.0f})  {last['disk_mb']:.0f} MB on disk",
         flush=True,
     )

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from glassformer.training.recipe import read_recipe
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHELL = ("sh", "console")
@@ -47,6 +49,8 @@ def run_command(command: str, folder: Path) -> None:
     """Run one command line of a text; whatever a test must do otherwise than a reader is done here."""
     if command.split()[0] in SET_UP:
         return
+    if command.startswith("glassformer train ") and "--settings" not in command:
+        command += " --max-updates 2"  # the last one counts
     bash = ["bash", "-o", "pipefail", "-c", command]
     answer = subprocess.run(bash, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, f"{command}\n{answer.stdout}\n{answer.stderr}"
@@ -66,6 +70,9 @@ def run_text(text: str, folder: Path, capture: pytest.CaptureFixture[str]) -> No
         for block in blocks(text):
             if block.language == "python":
                 run_python(block.code, namespace, capture)
+            elif block.language == "toml":
+                (folder / "recipe.toml").write_text(block.code, encoding="utf-8")
+                read_recipe(folder / "recipe.toml", {})
             elif block.language in SHELL:
                 for command in commands(block):
                     run_command(command, folder)
@@ -76,6 +83,7 @@ def test_code_in_the_texts_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")  # a reader is in a clone
     run_text(path.read_text(encoding="utf-8"), tmp_path, capsys)
 
 
@@ -84,7 +92,7 @@ def test_blocks_have_a_known_language(path: Path) -> None:
     """A block that would be neither run nor meant as a drawing is a slip of the pen."""
     text = path.read_text(encoding="utf-8")
     assert len(blocks(text)) * 2 == text.count("```")
-    assert {block.language for block in blocks(text)} <= {"", "python", *SHELL}
+    assert {block.language for block in blocks(text)} <= {"", "python", "toml", *SHELL}
 
 
 def test_the_readme_has_something_to_run() -> None:

@@ -23,6 +23,7 @@ from glassformer.data.batches import Batch, Batches, Plan, collate
 from glassformer.data.formats import Faults, open_corpus
 from glassformer.data.prepared import Prepared
 from glassformer.data.shard import Counts, Meta, Shard, Side
+from glassformer.errors import ConfigError
 from glassformer.text.tokenizer import Tokenizers, train_tokenizers
 from glassformer.text.vocab import BOS, EOS, PAD
 from glassformer.training.loss import cross_entropy
@@ -97,6 +98,12 @@ def small_blocks() -> Iterator[None]:
     """Blocks so small that a few sentences fill several windows."""
     with patch.object(module, "_BLOCK", 4):
         yield
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "window"])
+def test_settings_have_limits(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^here: {name}=0: "):
+        BatchConfig.parse({name: 0}, "here")
 
 
 @settings(max_examples=60)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -279,6 +281,20 @@ def test_checks_take_any_text(src: str, tgt: str) -> None:
         finding = check(src, tgt)
         assert finding is None or (finding.severity > 0 and "\n" not in finding.detail)
     assert check_placeholders(src, src) is check_numbers(src, src) is check_markup(src, src) is None
+
+
+@pytest.mark.parametrize(
+    "scrap",
+    ["<a ", "<a", "{", "{{", "{a:", "%", "%(", "&a", "lt", "ltagt", "Ã", "é€", "⋅", "0", "a ", "\u0301", "% d", "</b>"],
+)
+def test_no_text_makes_a_check_slow(scrap: str) -> None:
+    """What grows with the square of a text takes minutes here, and milliseconds else."""
+    text = scrap * (200_000 // len(scrap))
+    begun = time.process_time()
+    for check in (check_control, check_markup, check_mojibake, check_numbers, check_odd_spaces, check_placeholders):
+        check(text, "a")
+    check_copy((normal_form(text), "a"), DoctorConfig())
+    assert time.process_time() - begun < 5
 
 
 @given(st.text(st.characters(max_codepoint=0x24F)))
@@ -658,3 +674,26 @@ def test_the_outcome_does_not_depend_on_the_seed_of_hashes(tmp_path: Path) -> No
         for seed in ("1", "2")
     }
     assert len(answers) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("GLASSFORMER_DATA" not in os.environ, reason="GLASSFORMER_DATA names no folder of corpora")
+def test_a_real_corpus(tmp_path: Path) -> None:
+    """Program documentation: what is known to be wrong in it, and what was planted, nearly all and little else."""
+    folder = Path(os.environ["GLASSFORMER_DATA"])
+    corpus = CorpusConfig(path=folder / "l10n.train.fr-en.tsv.gz")
+    dev = CorpusConfig(path=folder / "l10n.dev.fr-en.tsv")
+    diagnosis = examine([corpus], [dev])
+    assert (
+        found(diagnosis).items() >= {"copy": 643, "mojibake": 3, "control": 3, "odd-space": 2665, "markup": 13}.items()
+    )
+    assert not {Kind.DUPLICATE, Kind.OVERLAP, Kind.SWAPPED} & diagnosis.examples.keys()
+    assert diagnosis.counts[Kind.WRONG_LANGUAGE] < 20
+
+    pairs = [(pair.src, pair.tgt) for pair in open_corpus(corpus, Faults())]
+    swapped = [i for i in range(0, len(pairs), 200) if min(map(len, pairs[i])) > 25]
+    for i in swapped:
+        pairs[i] = pairs[i][1], pairs[i][0]
+    diagnosis = examine([write(tmp_path / "a.tsv", pairs)])
+    n_found = diagnosis.counts[Kind.SWAPPED] + diagnosis.counts[Kind.WRONG_LANGUAGE]
+    assert 0.95 * len(swapped) < n_found < 1.03 * len(swapped)

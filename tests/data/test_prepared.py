@@ -24,7 +24,7 @@ from glassformer.config import CorpusConfig, NoiseConfig, ReaderConfig, Tokenize
 from glassformer.data.augment import join_texts
 from glassformer.data.prepared import CHUNK, Chunk, Encoder, Prepared
 from glassformer.data.shard import Block, Counts, Shard, ShardWriter, Side, id_type, open_shard
-from glassformer.errors import DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
 
 WORDS = ["le", "la", "chat", "chien", "mange", "boit", "l'eau", "été", "très", "vite", "demain", "où", "pourquoi"]
@@ -90,6 +90,30 @@ class Heard:
 
     def __call__(self, n_pairs: int, share: float) -> None:
         self.calls.append((n_pairs, share))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("on_fault", "mend"),
+        ("max_length", 1),
+        ("max_length", 10**9),
+        ("sample_alpha", -0.1),
+        ("sample_alpha", 1.5),
+        ("join", 1.0),
+        ("join", -0.5),
+        ("noise.lower", 2),
+    ],
+)
+def test_settings_have_limits(name: str, value: object) -> None:
+    outer, _, inner = name.partition(".")
+    with pytest.raises(ConfigError, match=f"^here: {name}="):
+        ReaderConfig.parse({outer: {inner: value} if inner else value}, "here")
+
+
+def test_nothing_is_random_by_default() -> None:
+    assert not ReaderConfig().is_random
+    assert all(reader.is_random for reader in RANDOM)
 
 
 def test_ids_are_those_of_the_text(tmp_path: Path, tokenizers: Tokenizers) -> None:
@@ -502,8 +526,8 @@ def test_killed_with_its_workers_at_work(trial: int, tmp_path: Path, tokenizers:
         time.sleep(random.Random(trial).uniform(0, 0.3))
         process.send_signal(signal.SIGKILL)
     reader = ReaderConfig(sample_alpha=0.3)
-    for name in shards(tmp_path / "data") if (tmp_path / "data").exists() else []:
-        assert name.endswith(".part")
+    for path in (tmp_path / "data").glob("*/"):
+        assert path.suffix == ".part" or (path / "meta.json").exists()
     for _ in range(500):  # who works for a caller that is gone goes too
         if not _processes(f"GLASSFORMER_TEST={tmp_path}"):
             break

@@ -132,6 +132,14 @@ def test_data_on_stdout_and_the_rest_on_stderr(corpus: Path, tmp_path: Path) -> 
     assert "\r" not in answer.stderr, "no progress bar in a log"
 
 
+def test_it_does_not_wait_for_torch(corpus: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "glassformer", "check", str(corpus)]
+    imported = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True).stderr
+    names = {line.rpartition("|")[2].strip().split(".")[0] for line in imported.splitlines()}
+    assert "numpy" in names
+    assert "torch" not in names
+
+
 def test_every_file_it_can_write(corpus: Path, tmp_path: Path) -> None:
     words = ["--html", "r.html", "--json", "r.json", "--write-clean", "out.fr,out.en"]
     answer = check("a.tsv", *words, "--keep", "duplicate", "--remove", "markup", folder=tmp_path)

@@ -429,7 +429,7 @@ class TestFiles:
         assert [file.name for file in path.parent.iterdir()] == ["any.model"]
         assert f"vocab_size={SMALL}" in repr(ours)
 
-    def test_a_model_that_is_none(self, tmp_path: Path) -> None:
+    def test_a_model_that_is_none(self, ours: Tokenizer, tmp_path: Path) -> None:
         def fault(path: Path) -> str:
             with pytest.raises(ModelFileError) as caught:
                 Tokenizer.load(path)
@@ -439,7 +439,9 @@ class TestFiles:
         path = tmp_path / "x.model"
         assert fault(path) == f"{path}: no such tokenizer; `glassformer tokenizer` makes one"
         assert fault(tmp_path) == f"{tmp_path} cannot be read: Is a directory"
-        for content in (b"", b"\0" * 100, b"text\n" * 100, b"PK\x03\x04" + bytes(range(256)), b"\n\x02\n\x00"):
+        damaged = ours.model_bytes.replace(b"<0x41>", b"<0x\xe41>")
+        nonsense = (b"", b"\0" * 100, b"text\n" * 100, b"PK\x03\x04" + bytes(range(256)), b"\n\x02\n\x00")
+        for content in (*nonsense, damaged):
             path.write_bytes(content)
             assert fault(path).startswith(f"{path} is not a sentencepiece model, or not a whole one; ")
 

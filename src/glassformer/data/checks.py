@@ -60,10 +60,10 @@ class Kind(StrEnum):
 
 _MEANINGS: Final = {
     Kind.DUPLICATE: "the same pair again",
-    Kind.NEAR_DUPLICATE: "again, but for case, marks or digits",
+    Kind.NEAR_DUPLICATE: "the same but for case, marks, digits",
     Kind.OVERLAP: "a side that dev or test has too",
     Kind.COPY: "the source copied as the target",
-    Kind.SHORT_COPY: "the same, a few words only: names",
+    Kind.SHORT_COPY: "a copy of a few words: names, codes",
     Kind.SWAPPED: "source and target look exchanged",
     Kind.WRONG_LANGUAGE: "a side looks like another language",
     Kind.MOJIBAKE: "text that was decoded wrongly",
@@ -128,7 +128,7 @@ def check_copy(forms: tuple[str, str], config: DoctorConfig) -> Finding | None:
         return None
     n_words = forms[0].count(" ") + 1
     kind = Kind.COPY if n_words >= config.min_copy else Kind.SHORT_COPY
-    return Finding(kind, f"{n_words} words", len(forms[0]))
+    return Finding(kind, f"{n_words} word{'s' * (n_words > 1)}", len(forms[0]))
 
 
 def check_length(src: str, tgt: str, config: DoctorConfig) -> Finding | None:

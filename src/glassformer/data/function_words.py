@@ -78,10 +78,10 @@ _WORDS: Final = {
     "Vietnamese": "và là của có không được trong cho một những này với các người đã khi tôi anh bạn đó",
 }
 
-_LANGUAGES: Final[dict[str, list[str]]] = {}
-for _language, _words in _WORDS.items():
-    for _word in _words.split():
-        _LANGUAGES.setdefault(_word, []).append(_language)
+_LANGUAGES: Final = {
+    word: [language for language in _WORDS if f" {word} " in f" {_WORDS[language]} "]
+    for word in " ".join(_WORDS.values()).split()
+}  # of each word, the languages that have it
 
 _LEAD: Final = 2  # different words that a language must have beyond twice as many as the usual one
 

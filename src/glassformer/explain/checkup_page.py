@@ -47,20 +47,20 @@ pre, .place { white-space: pre-wrap; overflow-wrap: anywhere; font: .82rem/1.5 u
 .numbers div, figure, details { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; }
 .numbers div { padding: .8rem 1rem; }
 .numbers b { display: block; font-size: 1.5rem; font-weight: 600; }
-table { border-collapse: collapse; width: 100%; }
-td, th { padding: .5rem 0 .5rem .8rem; border-top: 1px solid var(--line); vertical-align: top; text-align: left; }
-td:first-child, th:first-child { padding-left: 0; }
-th { border: 0; color: var(--soft); font-weight: 400; font-size: .85rem; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.findings { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(19rem, 100%), 1fr)); gap: 0 2rem; }
+.findings { margin: 0 0 1rem; padding: 0; list-style: none; }
+.findings li { display: grid; grid-template-columns: 1fr auto; border-top: 1px solid var(--line); padding: .6rem 0; }
+.findings div + div { text-align: right; font-variant-numeric: tabular-nums; }
+.findings b { font-weight: 500; }
 .out { color: var(--out); font-size: .8rem; white-space: nowrap; }
-.meter { height: .3rem; max-width: 20rem; margin-top: .3rem; border-radius: .2rem; background: var(--line); }
+.meter { grid-column: 1 / -1; height: .25rem; margin-top: .4rem; border-radius: .2rem; background: var(--line); }
 .meter i { display: block; height: 100%; border-radius: .2rem; background: var(--plain); }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(18rem, 100%), 1fr)); gap: .8rem; }
 .charts { align-items: start; }
 figure { margin: 0; padding: 1rem; }
 figcaption { font-size: .9rem; margin-bottom: .5rem; }
 svg { width: 100%; display: block; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
+svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
 .s { fill: var(--source); } .t { fill: var(--target); } .r { fill: var(--plain); }
 .axis { stroke: var(--line); }
 .usual { stroke: var(--ink); stroke-dasharray: 3 2; }
@@ -117,8 +117,7 @@ def _findings(diagnosis: Diagnosis) -> str:
     ignored = [kind for kind in Kind if not diagnosis.was_looked_for(kind)]
     rows = "".join(_finding(diagnosis, kind) for kind in found)
     return (
-        '<table><thead><tr><th>what</th><th class="n">pairs</th><th class="n">share</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
+        f'<ul class="findings">{rows}</ul>'
         + (f'<p class="soft">Looked for and not found: {", ".join(absent)}.</p>' if absent else "")
         + (f'<p class="soft">Not looked for: {", ".join(ignored)}.</p>' if ignored else "")
     )
@@ -130,9 +129,9 @@ def _finding(diagnosis: Diagnosis, kind: Kind) -> str:
     # A tenth of the corpus fills the meter, and the root makes one pair in ten thousand visible.
     width = 100 * min(math.sqrt(10 * n / diagnosis.n_pairs), 1)
     return (
-        f'<tr><td><a href="#{kind}">{kind}</a>{removed}<small>{kind.meaning}</small>'
-        f'<div class="meter"><i style="width:{width:.1f}%"></i></div></td>'
-        f'<td class="n">{n:,}</td><td class="n">{diagnosis.share(kind)}</td></tr>'
+        f'<li><div><a href="#{kind}">{kind}</a>{removed}<small>{kind.meaning}</small></div>'
+        f"<div><b>{n:,}</b><small>{diagnosis.share(kind)}</small></div>"
+        f'<div class="meter"><i style="width:{width:.1f}%"></i></div></li>'
     )
 
 
@@ -258,6 +257,7 @@ def _method(diagnosis: Diagnosis) -> str:
     held_out = ", ".join(diagnosis.held_out) or "none given, so overlap was not looked for"
     report = "\n".join(diagnosis.faults.report())
     return (
+        "<p>A bar under a finding is full at a tenth of the pairs, and grows with the root of their number.</p>"
         f"<p>Removed are: {removed}.</p><p>Languages: {escape(diagnosis.languages)}.</p>"
         f"<p>Held out: {escape(held_out)}.</p><pre>{escape(report)}</pre>"
     )

@@ -163,7 +163,7 @@ class Tokenizer:
 
     def is_byte(self, token: int) -> bool:
         """Say whether an id is one byte of a character that has no id of its own."""
-        return self.theirs[token] in self._bytes
+        return self.theirs[token] in self._byte_ids
 
     def spans(self, text: str) -> list[Span]:
         """Say for each id of `encode(text)` which characters of `text` it stands for.
@@ -175,7 +175,7 @@ class Tokenizer:
         start = 0
         for part in self._parts(_without_surrogates(text)):
             if start:
-                spans += [(start - 1, start)] * len(self._mark)
+                spans += [(start - 1, start)] * len(self._spell(_MARK))
             spans += [(start + begin, start + end) for begin, end in self._spans(part, prefix=start == 0)]
             start += len(part) + 1
         return spans
@@ -189,7 +189,7 @@ class Tokenizer:
         offsets: list[Span] = found["offsets"]
         for i in reversed(range(len(offsets) - 1)):
             begin, end = offsets[i]
-            if begin == end and self.theirs[audible[i]] in self._bytes:  # only a character's last byte has its span
+            if begin == end and self.theirs[audible[i]] in self._byte_ids:  # only a character's last byte has its span
                 offsets[i] = (begin, offsets[i + 1][1])
         spans: list[Span] = []
         remaining = iter(offsets)
@@ -212,15 +212,13 @@ class Tokenizer:
 
     @cached_property
     def _bytes(self) -> dict[int, int]:
-        """Which of their ids is which byte; empty without byte fallback."""
-        ids = {self._processor.piece_to_id(f"<0x{byte:02X}>"): byte for byte in range(256)}
-        return {their: byte for their, byte in ids.items() if self._processor.is_byte(their)}
+        """Their id of each byte; empty without byte fallback."""
+        ids = {byte: self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)}
+        return {byte: their for byte, their in ids.items() if self._processor.is_byte(their)}
 
     @cached_property
-    def _mark(self) -> list[int]:
-        """The space mark itself, in bytes: as a character, sentencepiece takes it for a space."""
-        ids = {byte: their for their, byte in self._bytes.items()}
-        return [ids[byte] for byte in _MARK.encode()]
+    def _byte_ids(self) -> frozenset[int]:
+        return frozenset(self._bytes.values())
 
     @cached_property
     def _bare(self) -> SentencePieceProcessor:
@@ -232,19 +230,23 @@ class Tokenizer:
     def _parts(self, text: str) -> list[str]:
         return text.split(_MARK) if self.has_bytes else [text]
 
-    def _encode(self, text: str, **options: Any) -> list[int]:
+    def _encode(self, text: str) -> list[int]:
         first, *others = self._parts(text)
-        ids: list[int] = self._processor.encode(first, **options)
+        ids: list[int] = self._processor.encode(first)
         for part in others:
-            ids += self._mark
-            ids += self._bare.encode(part, **options)
+            ids += self._spell(_MARK)  # as a character, sentencepiece takes it for a space
+            ids += self._bare.encode(part)
         return ids
+
+    def _spell(self, character: str) -> list[int]:
+        """Give the ids of a character that is no piece."""
+        return [self._bytes[byte] for byte in character.encode()] if self.has_bytes else [self._processor.unk_id()]
 
     def _sample(self, text: str, cutter: Cutter, draws: random.Random) -> list[int]:
         ids: list[int] = []
         for number, part in enumerate(self._parts(text)):
             if number:
-                ids += self._mark
+                ids += self._spell(_MARK)
             normal: str = (self._bare if number else self._processor).normalize(part)
             for word in _WORD.findall(normal) if self._has_words else [normal]:
                 ids += cutter.cut(word, draws)
@@ -269,14 +271,9 @@ class Tokenizer:
         sp = self._processor
         apart = (sp.is_control, sp.is_unknown, sp.is_byte, sp.is_unused)
         ids = [i for i in range(sp.get_piece_size()) if not any(is_apart(i) for is_apart in apart)]
-        spelling = {byte: their for their, byte in self._bytes.items()}
         plain = SentencePieceProcessor(model_proto=self.model_bytes)
         plain.override_normalizer_spec(add_dummy_prefix=False, remove_extra_whitespaces=False)
-        return Vocabulary(
-            {sp.id_to_piece(i): (i, sp.get_score(i)) for i in ids},
-            lambda character: [spelling[byte] for byte in character.encode()] if spelling else [sp.unk_id()],
-            plain.encode,
-        )
+        return Vocabulary({sp.id_to_piece(i): (i, sp.get_score(i)) for i in ids}, self._spell, plain.encode)
 
     def _spans(self, text: str, prefix: bool) -> Iterator[Span]:
         """Walk over the normalised text, which knows where each of its characters comes from."""
@@ -286,13 +283,13 @@ class Tokenizer:
         found = processor.encode(text, return_type="offset_mapping")
         n_bytes = 0
         for their, piece in zip(found["ids"], found["pieces"], strict=True):
-            begin, end = max(at, 0), at + (1 if their in self._bytes else len(piece))
-            if end <= 0:
-                yield 0, 0
-            else:
-                behind = (origin for origin in origins[end:] if origin > origins[end - 1])
-                yield origins[begin], next(behind, len(text))
-            if their in self._bytes:
+            is_byte = their in self._byte_ids
+            end = min(at + (1 if is_byte else len(piece)), len(normal))  # some models put the space behind
+            behind = max(end, 0)
+            while 0 < behind < len(normal) and origins[behind] == origins[end - 1]:
+                behind += 1  # one character that was normalised into several
+            yield origins[max(at, 0)], origins[behind]
+            if is_byte:
                 n_bytes += 1
                 if n_bytes < len((normal[at] if at >= 0 else _MARK).encode()):
                     continue
@@ -455,7 +452,7 @@ def _read(model_bytes: bytes, where: str) -> SentencePieceProcessor:
     try:
         processor.load_from_serialized_proto(model_bytes)
         normaliser = SentencePieceNormalizer(model_proto=model_bytes).serialized_normalizer_spec()
-    except RuntimeError:
+    except (RuntimeError, UnicodeDecodeError):  # the latter where its own complaint quotes broken bytes
         raise ModelFileError(
             f"{where} is not a sentencepiece model, or not a whole one; copy or train it again"
         ) from None

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from glassformer.errors import RunError
 
-__all__ = ["Checkpoint", "load_checkpoint", "load_latest", "prune", "save_checkpoint", "whole_checkpoints"]
+__all__ = ["Checkpoint", "Tensors", "load_checkpoint", "load_latest", "prune", "save_checkpoint", "whole_checkpoints"]
 
-LATEST: Final = "latest"
-STATE: Final = "state.json"
+_LATEST: Final = "latest"
+_STATE: Final = "state.json"
 _UNFINISHED: Final = ".unfinished-"
 
 Tensors = Mapping[str, Mapping[str, Tensor]]  # file name without ending -> tensors by name
@@ -54,7 +54,7 @@ def save_checkpoint(folder: Path, step: int, tensors: Tensors, state: Mapping[st
             data = save({key: tensor.detach().contiguous().cpu() for key, tensor in content.items()})
             prints[f"{part}.safetensors"] = hashlib.sha256(data).hexdigest()
             _write(draft / f"{part}.safetensors", data)
-        _write(draft / STATE, json.dumps({**state, "sha256": prints}, indent=1).encode())
+        _write(draft / _STATE, json.dumps({**state, "sha256": prints}, indent=1).encode())
         _sync_folder(draft)
         if (folder / name).exists():  # the same step again, after a roll-back
             shutil.rmtree(folder / name)
@@ -73,7 +73,7 @@ def save_checkpoint(folder: Path, step: int, tensors: Tensors, state: Mapping[st
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint, or say what is wrong with it."""
     try:
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        state = json.loads((path / _STATE).read_text(encoding="utf-8"))
         tensors = {}
         for name, fingerprint in state.pop("sha256").items():
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != fingerprint:
@@ -133,7 +133,7 @@ def _sync_folder(path: Path) -> None:
 
 
 def _point_latest(folder: Path, name: str) -> None:
-    draft = folder / f".{LATEST}"
+    draft = folder / f".{_LATEST}"
     _write(draft, f"{name}\n".encode())
-    draft.replace(folder / LATEST)
+    draft.replace(folder / _LATEST)
     _sync_folder(folder)

@@ -33,7 +33,7 @@ from glassformer.training.validation import Judge, Verdict
 __all__ = ["Course", "Trainer"]
 
 _MAX_ROLLBACKS: Final = 3
-BEST: Final = "best.safetensors"
+_BEST: Final = "best.safetensors"
 
 
 @dataclass
@@ -218,7 +218,7 @@ class Trainer:
         if course.best is None or score > course.best:
             course.best, course.best_step, course.waited = score, course.step, 0
             if self.world.is_first:
-                self._write_weights(self.out / BEST, weights)
+                self._write_weights(self.out / _BEST, weights)
         else:
             course.waited += 1
 
@@ -273,8 +273,8 @@ class Trainer:
             self.world.wait()
             return
         candidates: dict[str, Mapping[str, Tensor]] = {"last": last, "average": average}
-        if (self.out / BEST).exists():
-            candidates["best"] = load_file(self.out / BEST)
+        if (self.out / _BEST).exists():
+            candidates["best"] = load_file(self.out / _BEST)
         if ema is not None:
             candidates["ema"] = ema
         if self.config.choose != "auto":

@@ -16,7 +16,7 @@ from glassformer.model.operations import concat, linear
 from glassformer.model.scope import Scope
 from glassformer.model.trace import look
 
-__all__ = ["NOTES", "Forms", "Heads", "forms", "look_up", "multi_head"]
+__all__ = ["NOTES", "Forms", "Heads", "forms", "look_up", "multi_head", "sum_of_values"]
 
 
 class Forms(NamedTuple):

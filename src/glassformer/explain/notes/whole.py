@@ -20,7 +20,7 @@ from glassformer.model.transformer import Transformer
 from glassformer.text.vocab import EOS
 from glassformer.training.loss import cross_entropy
 
-__all__ = ["NOTES", "Loss", "Timing", "count", "loss_both_ways", "time_both"]
+__all__ = ["NOTES", "PAPER_MILLIONS", "Loss", "Timing", "count", "loss_both_ways", "time_both"]
 
 PAPER_MILLIONS: Final = {"base": 65, "big": 213}  # Vaswani et al. 2017, Table 3
 
