@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glassformer.config import ModelConfig, SearchConfig, preset
+    from glassformer.config import ModelConfig, SearchConfig, TokenizerConfig, preset
     from glassformer.convert.folder import load_model, save_model
     from glassformer.convert.torch_transformer import from_torch
     from glassformer.errors import GlassformerError
     from glassformer.model.trace import Trace, altering, look, replace, scale, skip, zero
     from glassformer.model.transformer import Transformer
     from glassformer.search.beam import Hypotheses, beam_search
+    from glassformer.text.tokenizer import Tokenizer, Tokenizers
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,9 @@ _HOMES = {
     "Hypotheses": "search.beam",
     "ModelConfig": "config",
     "SearchConfig": "config",
+    "Tokenizer": "text.tokenizer",
+    "TokenizerConfig": "config",
+    "Tokenizers": "text.tokenizer",
     "Trace": "model.trace",
     "Transformer": "model.transformer",
     "altering": "model.trace",
@@ -42,6 +46,9 @@ __all__ = [
     "Hypotheses",
     "ModelConfig",
     "SearchConfig",
+    "Tokenizer",
+    "TokenizerConfig",
+    "Tokenizers",
     "Trace",
     "Transformer",
     "altering",

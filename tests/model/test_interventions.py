@@ -83,6 +83,23 @@ def test_positions_at_zero_are_no_positions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sum_address", "sublayer"),
+    [
+        ("enc.0.add1", "enc.0.self"),
+        ("enc.1.add2", "enc.1.ff"),
+        ("dec.0.add1", "dec.0.self"),
+        ("dec.1.add2", "dec.1.cross"),
+    ],
+)
+def test_a_sum_that_is_skipped_leaves_its_sublayer_out(sum_address: str, sublayer: str) -> None:
+    """What stands in is the residual connection, not what the sublayer made."""
+    model = build()
+    skipped = logits(model, skip(f"{sum_address}.sum"))
+    same(skipped, logits(model, zero(f"{sublayer}.output")))
+    assert (skipped - logits(model)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
     ("change", "leaks"),
     [
         ([], False),

@@ -15,10 +15,10 @@ from glassformer.data.batches import Batches
 from glassformer.data.formats import Faults, open_corpus
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
-from glassformer.errors import ConfigError, ModelFileError
+from glassformer.errors import ConfigError
 from glassformer.model.allocator import keep_large_blocks
 from glassformer.model.transformer import Transformer
-from glassformer.text.tokenizer import Tokenizer, Tokenizers, train_tokenizers
+from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizer, Tokenizers, train_tokenizers
 from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
 from glassformer.training.progress import Reporter, reporter
@@ -89,19 +89,16 @@ def _pairs(corpora: tuple[CorpusConfig, ...], report: Reporter) -> Iterator[Pair
 
 def _tokenizers(recipe: Recipe, out: Path, here: World, report: Reporter) -> Tokenizers:
     """Take the vocabulary of the run, of the model to start from, or learn one from the corpus."""
-    if here.is_first:
-        try:
-            Tokenizers.load(out)
-        except ModelFileError:
-            given = recipe.init or recipe.vocabulary
-            if given is not None and given.is_file():
-                joint = Tokenizer.load(given)
-                Tokenizers(joint, joint).save(out)
-            elif given is not None:
-                Tokenizers.load(given).save(out)
-            else:
-                report.say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} pieces")
-                train_tokenizers(((p.src, p.tgt) for p in _pairs(recipe.train, report)), recipe.tokenizer).save(out)
+    if here.is_first and not any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
+        given = recipe.init or recipe.vocabulary
+        if given is not None and given.is_file():
+            joint = Tokenizer.load(given)
+            Tokenizers(joint, joint).save(out)
+        elif given is not None:
+            Tokenizers.load(given).save(out)
+        else:
+            report.say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} pieces")
+            train_tokenizers(((p.src, p.tgt) for p in _pairs(recipe.train, report)), recipe.tokenizer).save(out)
     here.wait()
     return Tokenizers.load(out)
 
