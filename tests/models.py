@@ -6,7 +6,6 @@ B batch, S source length, T target length, V vocabulary.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from glassformer.config import ModelConfig
 from glassformer.model.transformer import Transformer
 from glassformer.text.vocab import PAD
 
-__all__ = ["EACH_CHOICE", "EXTRAS", "VOCAB", "alone", "build", "ids", "padding", "same", "settings"]
+__all__ = ["EACH_CHOICE", "EXTRAS", "GRID", "VOCAB", "build", "ids", "padding", "same", "settings"]
 
 VOCAB = 11
 _SMALL = {
@@ -94,11 +93,6 @@ def ids(seed: int, *shape: int, vocab: int = VOCAB) -> Tensor:
 def padding(lengths: list[int]) -> Tensor:
     """Make the mask (B, S) of sequences of these lengths, padded on the right."""
     return torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
-
-
-def alone(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    """Apply a function of batches to each row by itself."""
-    return torch.cat([function(*(a[i : i + 1] for a in arguments)) for i in range(len(arguments[0]))])
 
 
 def same(ours: object, theirs: object, within: float = 1e-12) -> None:

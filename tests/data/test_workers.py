@@ -51,6 +51,17 @@ def test_a_users_mistake_comes_through() -> None:
     worker.close()
 
 
+def test_after_the_last_question_a_worker_goes() -> None:
+    worker = Worker(math.sqrt)
+    worker.ask(9)
+    assert worker.answer() == 3
+    worker.ask(16, last=True)
+    assert worker._process.wait(timeout=60) == 0
+    assert worker.answer() == 4
+    worker.end()
+    worker.close()
+
+
 @pytest.mark.parametrize("questions", [[3] * 20, [*range(8), 3, *range(100, 200)]])
 def test_a_worker_that_dies_is_an_error(questions: list[int]) -> None:
     with pytest.raises(DataError, match=r"^a worker process ended by itself \(code \d\)"):

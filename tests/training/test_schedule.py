@@ -23,7 +23,7 @@ def test_it_rises_in_a_line_and_never_again(schedule: str) -> None:
     config = TrainingConfig.parse({"schedule": schedule, "lr": 0.01, "warmup": 50, "max_updates": 200}, "test")
     rates = [learning_rate(step, config, 64) for step in range(1, 201)]
     assert rates[:50] == pytest.approx([0.01 * step / 50 for step in range(1, 51)])
-    assert all(later <= earlier for earlier, later in itertools.pairwise(rates))
+    assert all(later <= earlier for earlier, later in itertools.pairwise(rates[49:]))
     assert max(rates) == pytest.approx(0.01)
 
 

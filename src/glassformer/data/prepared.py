@@ -323,7 +323,7 @@ class Prepared:
         self.close()
         if self._preparation.open(number) is None:
             self._worker = number, Worker(self._preparation.make_politely)
-            self._worker[1].ask(number)
+            self._worker[1].ask(number, last=True)
 
     def close(self) -> None:
         """Stop making the shard ahead, if one is in the making."""

@@ -19,7 +19,7 @@ from itertools import chain, islice
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from glassformer.errors import DataError, GlassformerError
 
@@ -30,6 +30,12 @@ Answer = TypeVar("Answer")
 
 _PROGRAM: Final = "import sys; from glassformer.data.workers import serve; serve(int(sys.argv[1]))"
 _AHEAD: Final = 2  # questions a worker that are read before they are needed
+
+
+class _Last(NamedTuple):
+    """The question after which a worker may go, and its memory with it."""
+
+    question: Any
 
 
 class Worker:
@@ -47,10 +53,10 @@ class Worker:
             )
         self.ask(work)
 
-    def ask(self, question: Any) -> None:
-        """Send a question; its answer can be waited for later."""
+    def ask(self, question: Any, last: bool = False) -> None:
+        """Send a question; its answer can be waited for later, also when a worker that was asked its last is gone."""
         try:
-            self._line.send(question)
+            self._line.send(_Last(question) if last else question)
         except OSError:
             raise self._loss() from None
 
@@ -139,8 +145,12 @@ def serve(descriptor: int) -> None:
     with Connection(descriptor) as line:
         try:
             work = line.recv()
-            while True:
+            is_last = False
+            while not is_last:
                 question = line.recv()
+                is_last = isinstance(question, _Last)
+                if is_last:
+                    (question,) = question
                 try:
                     answer = work(question)
                 except GlassformerError as error:
