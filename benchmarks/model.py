@@ -118,8 +118,9 @@ def make_step(name: str, work: list[Lengths]) -> Callable[[int], None]:
 
         def ours(number: int) -> None:
             src, tgt, is_src, is_tgt = data[number]
-            hidden = model(src, tgt, is_src)
-            loss = cross_entropy(hidden[is_tgt], model.output.weight, model.output.bias, tgt[is_tgt], SMOOTHING)
+            where = is_tgt.flatten().nonzero().squeeze(1)
+            hidden = model(src, tgt, is_src).flatten(0, 1).index_select(0, where)
+            loss = cross_entropy(hidden, model.output.weight, model.output.bias, tgt[is_tgt], SMOOTHING)
             loss.backward()  # type: ignore[no-untyped-call]
             model.zero_grad()
 

@@ -196,6 +196,10 @@ class Batches:
         n_src, n_tgt = shard.src.lengths(pairs).sum(), shard.tgt.lengths(pairs).sum()
         return int(n_src) + len(pairs), int(n_tgt) + len(pairs)
 
+    def report(self, epoch: int) -> list[str]:
+        """Say what became of the corpus on its way into this epoch, in lines for people."""
+        return self._open(epoch)[0].meta.report()
+
     def place(self, epoch: int, pair: int) -> str:
         """Say where a pair of an epoch stands in the corpus, as `file:line`."""
         return self._open(epoch)[0].place(pair)

@@ -18,7 +18,7 @@ __all__ = ["BpeCutter", "Cutter", "UnigramCutter", "Vocabulary"]
 
 T = TypeVar("T")
 
-_MOST_WORDS: Final = 200_000  # that are remembered
+_MOST_WORDS: Final = 30_000  # that are remembered; a few kB each
 _LONGEST_WORD: Final = 40  # characters of a word that is; a longer one hardly comes again
 _UNKNOWN: Final = 10.0  # how much less likely than any piece sentencepiece takes a character that is none
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -28,6 +30,8 @@ from glassformer.training.trainer import Trainer
 from glassformer.training.validation import Judge
 
 __all__ = ["train"]
+
+_SECONDS_BETWEEN_LINES: Final = 5.0
 
 
 def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, json_logs: bool = False) -> Path:
@@ -52,11 +56,8 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
             recipe.out / "data",
             recipe.seed,
             n_processes=os.cpu_count() or 1,
+            progress=_Preparing(report),
         ) as prepared:
-            if here.is_first:
-                for line in prepared.epoch(0).meta.report():
-                    report.say(line)
-            here.wait()
             model = _model(recipe, tokenizers)
             learner = Learner(model, config, here, recipe.seed)
             batches = Batches(prepared, recipe.batch, recipe.seed, model.start_id, here.rank, here.size)
@@ -78,6 +79,18 @@ def _tune(here: World, threads: int) -> None:
         torch.set_num_threads(threads)
     if here.device.type == "cpu":
         keep_large_blocks()
+
+
+class _Preparing:
+    """Says now and then how far the preparation of the corpus has come."""
+
+    def __init__(self, report: Reporter) -> None:
+        self.report, self.last = report, time.monotonic()
+
+    def __call__(self, n_pairs: int, share: float) -> None:
+        if time.monotonic() - self.last > _SECONDS_BETWEEN_LINES:
+            self.report.say(f"preparing the corpus: {share:.0%}, {n_pairs:,} pairs")
+            self.last = time.monotonic()
 
 
 def _pairs(corpora: tuple[CorpusConfig, ...], report: Reporter) -> Iterator[Pair]:

@@ -50,8 +50,8 @@ class Course:
     waited: int = 0  # looks at dev since the best
     rate_cut: float = 1.0  # what the learning rate is multiplied by since the last roll-back
     rollbacks: int = 0
-    line_loss: float = 0.0  # what the next line of metrics.jsonl will be made of
-    line_targets: int = 0
+    line_loss: float = 0.0  # what the next line of metrics.jsonl will be made of: this process's loss
+    line_targets: int = 0  # all processes' target tokens
 
 
 class _Work(NamedTuple):
@@ -143,12 +143,16 @@ class Trainer:
             self.report.say(f"passed over: {complaint}")
         if found is None:
             self._save()  # step 0: there is always something to go back to
-            return
-        self.course = Course(**found.state)
-        self.learner.restore(found.tensors)
-        self.metrics.cut(self.course.step)
+        else:
+            self.course = Course(**found.state)
+            self.learner.restore(found.tensors)
+            self._forget()
         if self.course.step:
-            self.report.say(f"going on from update {self.course.step} ({found.path.name})")
+            self.report.say(f"going on from update {self.course.step}")
+        if self.world.is_first:  # which prepares the epoch; the others find it done
+            for line in self.batches.report(self.course.epoch):
+                self.report.say(line)
+        self.world.wait()
 
     def _read(self, epoch: int, batch: int) -> _Work:
         """Read the batches of one update, from there on."""
@@ -179,11 +183,11 @@ class Trainer:
         course.step += 1
         course.epoch, course.batch = work.epoch, work.batch
         course.tokens += work.n_read
-        course.line_loss += update.loss * work.n_tokens
+        course.line_loss += update.loss * sum(batch.n_tokens for batch in work.batches)
         course.line_targets += work.n_tokens
         clock.tokens += work.n_read
         figures = {
-            "loss": course.line_loss / course.line_targets,
+            "loss": course.line_loss * self.world.size / course.line_targets,  # as if all shares were like this one
             "lr": learning_rate(course.step, self.config, self.width) * course.rate_cut,
             "tokens_per_s": clock.tokens / clock.seconds,
         }
@@ -191,6 +195,7 @@ class Trainer:
         if course.step % self.config.log_every and course.step < self.config.max_updates:
             return
         course.seconds += clock.seconds
+        figures["loss"] = self.world.sum(course.line_loss) / course.line_targets
         entry = {"step": course.step, "epoch": course.epoch, **figures, "norm": update.norm, "seconds": course.seconds}
         self._record("train", entry)
         course.line_loss, course.line_targets = 0.0, 0
@@ -259,7 +264,7 @@ class Trainer:
                 "try a lower lr, a longer warmup or a clip_norm, and give --accept-changes"
             )
         self.course.rollbacks, self.course.rate_cut = rollbacks, cut
-        self.metrics.cut(self.course.step)
+        self._forget()
         entry = {"step": self.course.step, "bad_step": bad_step, "parameter": event.parameter, "rate_cut": cut}
         self._record("rollback", entry)
         self.report.say(f"{what}; back to update {self.course.step} with {cut:g} times the learning rate")
@@ -294,6 +299,10 @@ class Trainer:
         self.judge.tokenizers.save(self.out)
         self.report.say(f"{chosen} is the best on dev and is now {self.out / WEIGHTS}")
         self.world.wait()
+
+    def _forget(self) -> None:
+        if self.world.is_first:
+            self.metrics.cut(self.course.step)
 
     def _record(self, kind: str, entry: Mapping[str, Any]) -> None:
         if self.world.is_first:
