@@ -154,8 +154,6 @@ class TrainingConfig(Settings):
     device: str = Field("auto", description="cpu, cuda, mps, or the best there is")
     threads: int = Field(0, ge=0, description="CPU threads; 0 takes all")
     compile: bool = Field(False, description="torch.compile; needs a C++ compiler")
-    sharding: Literal["ddp", "fsdp"] = Field("ddp", description="how several processes share the model")
-    tensorboard: bool = Field(False, description="write TensorBoard files too")
 
 
 class NoiseConfig(Settings):

@@ -211,3 +211,9 @@ def test_nothing_unpickles() -> None:
     for path in sources:
         code = path.read_text(encoding="utf-8")
         assert not re.search(r"\bpickle\b|torch\.load\b|\bdill\b|\bjoblib\b|\bmarshal\b|\bshelve\b", code), path
+
+
+def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GlassformerError, match="could not be written"):
+        save_model(build(), tmp_path / "file")

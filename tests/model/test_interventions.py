@@ -201,7 +201,7 @@ def test_patterns(pattern: str, matched: set[str]) -> None:
             replace("enc.0.self.h1.q", torch.zeros(2, 5, 4)),
             "enc.0.self.h1.q has shape (5, 4), its replacement (2, 5, 4)",
         ),
-        (skip("enc.position"), "enc.position cannot be skipped: nothing of its shape went in; zero it instead"),
+        (skip("enc.position"), "enc.position cannot be skipped: sinusoid makes something else; zero it instead"),
         (skip("enc.ids"), "cannot be skipped"),
         (skip("enc.0.self.context"), "cannot be skipped"),
         (skip("enc.0.self.q"), "cannot be skipped"),

@@ -36,11 +36,16 @@ class FolderConfig(Settings):
 def save_model(model: Transformer, folder: str | Path) -> None:
     """Write a model into `folder`, which is made if need be; shared weights are stored once."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     weights = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
-    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
     config = FolderConfig(model=model.config).model_dump(mode="json")
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f".{WEIGHTS}"  # a file that is there is whole
+        save_file(weights, draft, metadata={"format": "pt"})
+        draft.replace(folder / WEIGHTS)
+        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"{folder}: the model could not be written: {error}") from None
 
 
 def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Transformer:

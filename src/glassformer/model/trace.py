@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +34,10 @@ __all__ = [
     "zero",
 ]
 
+# Operations whose result can be replaced by their first input: it means the same, along the same axes.
+_SKIPPABLE: Final = frozenset(
+    ("add", "affine", "gelu", "log_softmax", "mask", "normalise", "relu", "scale", "silu", "softmax")
+)
 _SYNTAX = re.compile(r"(?P<name>[\w.*?]+)(?:\[(?P<index>[\d,\s-]+)\])?")
 _HEAD = re.compile(r"\.h(\d+)(?=\.)")
 
@@ -85,8 +89,8 @@ class Intervention:
         """Whether this change concerns the tensor of that address."""
         return fnmatchcase(address, Address.parse(self.pattern).name)
 
-    def apply(self, computed: Tensor, inputs: tuple[Tensor, ...], axes: tuple[str, ...]) -> Tensor:
-        """Give what the model goes on with instead of the tensor (B, *axes) that it computed."""
+    def apply(self, computed: Tensor, operation: str, inputs: tuple[Tensor, ...], axes: tuple[str, ...]) -> Tensor:
+        """Give what the model goes on with instead of the tensor (B, *axes) that it computed by `operation`."""
         where, result = Address.parse(self.pattern), computed.clone()
         target = where.pick(result, axes)
         if self.verb == "scale":
@@ -99,8 +103,8 @@ class Intervention:
                 raise AddressError(
                     f"{self.pattern} has shape {tuple(target.shape[1:])}, its replacement {tuple(value.shape)}"
                 ) from None
-        elif not inputs or inputs[0].shape != computed.shape:
-            raise AddressError(f"{self.pattern} cannot be skipped: nothing of its shape went in; zero it instead")
+        elif operation not in _SKIPPABLE:
+            raise AddressError(f"{self.pattern} cannot be skipped: {operation} makes something else; zero it instead")
         else:
             target.copy_(where.pick(inputs[0], axes))
         return result
@@ -174,9 +178,7 @@ class Trace(Mapping[str, "Tensor | float"]):
         """Compute a tensor (B, *axes) again from its recorded inputs by its recorded operation."""
         entry = self.entry(address)
         inputs = tuple(self.entries[name].value for name in entry.inputs)
-        return _changed(
-            OPERATIONS[entry.operation](*inputs, **entry.constants), inputs, entry.interventions, entry.axes
-        )
+        return _run(OPERATIONS[entry.operation], inputs, entry.constants, entry.interventions, entry.axes)
 
 
 def look(
@@ -210,11 +212,17 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return said if said.startswith("did") else "`Trace` lists its addresses, as in enc.0.self.weights"
 
 
-def _changed(
-    computed: Tensor, inputs: tuple[Tensor, ...], interventions: tuple[Intervention, ...], axes: tuple[str, ...]
+def _run(
+    operation: Operation,
+    inputs: tuple[Tensor, ...],
+    constants: Mapping[str, Any],
+    interventions: tuple[Intervention, ...],
+    axes: tuple[str, ...],
 ) -> Tensor:
+    """Compute a tensor (B, *axes), and change it as asked."""
+    computed = operation(*inputs, **constants)
     for change in interventions:
-        computed = change.apply(computed, inputs, axes)
+        computed = change.apply(computed, operation.__name__, inputs, axes)
     return computed
 
 
@@ -234,7 +242,7 @@ class _Alterer:
         code: str,
     ) -> Tensor:
         concerned = tuple(change for change in self.interventions if change.matches(address))
-        return _changed(operation(*inputs, **constants), inputs, concerned, axes)
+        return _run(operation, inputs, constants, concerned, axes)
 
 
 @dataclass(frozen=True)
@@ -256,7 +264,7 @@ class _Tracer:
     ) -> Tensor:
         assert address not in self.entries, f"{address} was recorded twice"
         concerned = tuple(change for change in self.interventions if change.matches(address))
-        value = _changed(operation(*inputs, **constants), inputs, concerned, axes)
+        value = _run(operation, inputs, constants, concerned, axes)
         assert value.dim() == len(axes) + 1, f"{address}: axes {axes} do not fit shape {tuple(value.shape)}"
         names = tuple(self.addresses[id(tensor)] for tensor in inputs)
         self.entries[address] = Entry(address, value, axes, operation.__name__, names, constants, code, concerned)

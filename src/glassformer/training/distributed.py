@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.errors import RunError
@@ -66,16 +65,9 @@ def world(device: str) -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def spread(model: Transformer, world: World, sharding: Literal["ddp", "fsdp"]) -> nn.Module:
-    """Give the module whose forward pass all processes share: copies (DDP) or shards (FSDP2)."""
-    if world.size == 1:
-        return model
-    if sharding == "ddp":
-        return DistributedDataParallel(model)
-    for layer in (*model.encoder.layers, *model.decoder.layers):
-        fully_shard(layer)
-    fully_shard(model)
-    return model
+def spread(model: Transformer, world: World) -> nn.Module:
+    """Give the module whose gradients all processes share (DDP)."""
+    return model if world.size == 1 else DistributedDataParallel(model)
 
 
 def _device(name: str) -> torch.device:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.config import TrainingConfig
@@ -50,7 +49,7 @@ class Learner:
     def __init__(self, model: Transformer, config: TrainingConfig, world: World, seed: int) -> None:
         self.config, self.world, self.seed = config, world, seed
         self.model = model.to(world.device)
-        self.forward: nn.Module = spread(self.model, world, config.sharding)
+        self.forward: nn.Module = spread(self.model, world)
         if config.compile:
             self.forward.compile(dynamic=True)
         self.parameters = dict(self.model.named_parameters())
@@ -74,31 +73,33 @@ class Learner:
         return self._apply(lr, total / max(sum(batch.n_tokens for batch in batches), 1))
 
     def weights(self) -> dict[str, Tensor]:
-        """Give all weights, whole, on every process."""
-        return {name: _whole(p.detach()) for name, p in self.parameters.items()}
+        """Give all weights."""
+        return {name: p.detach() for name, p in self.parameters.items()}
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Give everything that a checkpoint must keep."""
         moments = {
-            f"{moment}.{name}": _whole(self.optimizer.state[p][moment])
+            f"{moment}.{name}": self.optimizer.state[p][moment]
             for name, p in self.parameters.items()
             if p in self.optimizer.state
             for moment in _MOMENTS
         }
-        average = {name: _whole(tensor) for name, tensor in self.average.items()}
-        return {"model": self.weights(), "optimizer": moments, **({"ema": average} if average else {})}
+        return {"model": self.weights(), "optimizer": moments, **({"ema": self.average} if self.average else {})}
 
     def restore(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Take back what `tensors` gave."""
         with torch.no_grad():
             for name, parameter in self.parameters.items():
-                _assign(parameter, tensors["model"][name])
+                parameter.copy_(tensors["model"][name])
                 if name in self.average:
-                    _assign(self.average[name], tensors.get("ema", tensors["model"])[name])
+                    self.average[name].copy_(tensors.get("ema", tensors["model"])[name])
                 self.optimizer.state.pop(parameter, None)
                 if f"step.{name}" in tensors["optimizer"]:
-                    state = {m: _like(parameter, m, tensors["optimizer"][f"{m}.{name}"]) for m in _MOMENTS}
-                    self.optimizer.state[parameter] = state
+                    saved = {moment: tensors["optimizer"][f"{moment}.{name}"] for moment in _MOMENTS}
+                    self.optimizer.state[parameter] = {
+                        moment: tensor.clone() if moment == "step" else tensor.to(parameter, copy=True)
+                        for moment, tensor in saved.items()
+                    }
         self.optimizer.zero_grad()
 
     def _loss(self, batch: Batch) -> Tensor:
@@ -112,13 +113,13 @@ class Learner:
         if len(where) < len(right):
             flat, right = flat.index_select(0, where), right.index_select(0, where)
         output = self.model.output
-        return cross_entropy(flat, _whole(output.weight), output.bias, right, self.config.label_smoothing)
+        return cross_entropy(flat, output.weight, output.bias, right, self.config.label_smoothing)
 
     def _apply(self, lr: float, loss: float) -> Update:
         config = self.config
         self.scaler.unscale_(self.optimizer)
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        norm = float(_whole(nn.utils.get_total_norm(gradients)))
+        norm = float(nn.utils.get_total_norm(gradients))
         if self.scaler.is_enabled():
             pass  # the scaler skips an update whose gradient overflowed, and makes its scale smaller
         elif not (math.isfinite(norm) and math.isfinite(loss)):
@@ -137,10 +138,10 @@ class Learner:
 
     def _first_bad(self) -> str:
         for name, p in self.parameters.items():
-            if not _whole(p.detach()).isfinite().all():
+            if not p.detach().isfinite().all():
                 return f"{name} itself"
         for name, p in self.parameters.items():
-            if p.grad is not None and not _whole(p.grad).isfinite().all():
+            if p.grad is not None and not p.grad.isfinite().all():
                 return f"the gradient of {name}"
         return "the loss, all gradients being numbers"
 
@@ -168,22 +169,3 @@ def _optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -
         eps=config.adam_eps,
         fused=True,
     )
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def _assign(place: Tensor, whole: Tensor) -> None:
-    if isinstance(place, DTensor):
-        whole = distribute_tensor(whole.to(place.device), place.device_mesh, place.placements)
-    place.copy_(whole)
-
-
-def _like(parameter: Tensor, moment: str, whole: Tensor) -> Tensor:
-    """Make room for a saved moment beside its parameter, and fill it."""
-    if moment == "step":
-        return whole.clone()
-    place = torch.empty_like(parameter)
-    _assign(place, whole)
-    return place
