@@ -29,7 +29,7 @@ from glassformer.model.scope import BLIND, Scope
 __all__ = ["KeyValue", "MultiHeadAttention"]
 
 
-_SHORT: Final = 64  # positions; forward and backward, the fused kernel needs 2.4 times the time at 8, 1.1 times at 64
+_SHORT: Final = 64  # positions; forward and backward, the fused kernel needs 2.1 times the time at 8, 1.1 times at 64
 
 
 class KeyValue(NamedTuple):
