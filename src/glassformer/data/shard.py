@@ -178,12 +178,19 @@ class ShardWriter:
 
     def __enter__(self) -> Self:
         self._open.callback(shutil.rmtree, self._part, ignore_errors=True)
+        try:
+            self._begin()
+        except BaseException:  # a signal too: whoever is stopped in here never comes to `__exit__`
+            self._open.close()
+            raise
+        return self
+
+    def _begin(self) -> None:
         self._part.mkdir(parents=True)
         for name in (*(f"{side}.{what}" for side in _SIDES for what in ("ids", "offsets")), "places"):
             self._files[name] = self._open.enter_context((self._part / name).open("wb"))
         for side in _SIDES:
             self._write(f"{side}.offsets", np.zeros(1, _NUMBER))
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
