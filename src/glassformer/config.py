@@ -118,9 +118,43 @@ class ModelConfig(Settings):
 class SearchConfig(Settings):
     """How a translation is searched for; the defaults are greedy search."""
 
-    width: int = Field(1, ge=1, description="hypotheses kept per sentence; 1 is greedy search")
-    max_length: int = Field(256, ge=1, description="tokens, the end mark included")
-    length_penalty: float = Field(1.0, description="the log-probability is divided by length to this power")
+    method: Literal["beam", "sample", "mbr"] = Field(
+        "beam", description="the likeliest, a draw, or of many draws the one that the others agree with most (chrF)"
+    )
+    width: int = Field(1, ge=1, le=_WIDEST, description="hypotheses, or draws, of a sentence; a beam of 1 is greedy")
+    max_length: int = Field(256, ge=1, le=_LONGEST, description="tokens, the end mark included")
+    min_length: int = Field(0, ge=0, le=_LONGEST, description="tokens before the end mark may come")
+    length_penalty: float = Field(
+        1.0, description="the exponent alpha of the length that log-probability is divided by"
+    )
+    penalty_form: Literal["power", "gnmt"] = Field(
+        "power", description="length^alpha, the end mark not counted; or ((5 + length) / 6)^alpha, Wu et al. 2016"
+    )
+    coverage_penalty: float = Field(
+        0.0, ge=0, description="beta of Wu et al. 2016: how much source words that nothing attended to count against it"
+    )
+    stop: Literal["first", "exact"] = Field(
+        "first", description="at `width` finished hypotheses, as CTranslate2; or when none that goes on could still win"
+    )
+    groups: int = Field(
+        1, ge=1, description="diverse beam search (Vijayakumar et al. 2016): groups that the beam is of"
+    )
+    diversity: float = Field(0.5, ge=0, description="what a token costs for each earlier group that chose it")
+    temperature: float = Field(1.0, gt=0, description="of draws: what logits are divided by")
+    top_k: int = Field(0, ge=0, description="draws are among so many of the likeliest tokens; 0: all")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="draws are among the likeliest tokens of this probability together"
+    )
+    seed: int = Field(0, ge=0, description="of draws")
+    no_repeat_ngram: int = Field(0, ge=0, description="no sequence of so many tokens comes twice; 0: it may")
+
+    @model_validator(mode="after")
+    def _searchable(self) -> Self:
+        if self.width % self.groups:
+            raise ValueError(f"width={self.width} does not divide into groups={self.groups}")
+        if self.min_length >= self.max_length:
+            raise ValueError(f"min_length={self.min_length} leaves no room below max_length={self.max_length}")
+        return self
 
 
 class TrainingConfig(Settings):
@@ -153,6 +187,9 @@ class TrainingConfig(Settings):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     device: str = Field("auto", description="cpu, cuda, mps, or the best there is")
     threads: int = Field(0, ge=0, description="CPU threads; 0 takes all")
+    sharding: Literal["ddp", "fsdp"] = Field(
+        "ddp", description="of several processes, each holds all weights; or a share of them (FSDP2)"
+    )
     compile: bool = Field(False, description="torch.compile; needs a C++ compiler")
 
 

@@ -15,14 +15,34 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from glassformer.config import ModelConfig, Settings
+from glassformer.config import ModelConfig, SearchConfig, Settings
 from glassformer.errors import ModelFileError, nearest
 from glassformer.model.transformer import Transformer
 
-__all__ = ["CONFIG", "WEIGHTS", "FolderConfig", "load_model", "read_config", "save_model"]
+__all__ = ["CONFIG", "WEIGHTS", "About", "AttentionHead", "FolderConfig", "load_model", "read_config", "save_model"]
 
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
+
+
+class AttentionHead(Settings):
+    """A head of the decoder's attention to the source."""
+
+    layer: int = Field(ge=0)
+    head: int = Field(ge=0)
+
+
+class About(Settings):
+    """What a model folder says of its model besides its shape."""
+
+    src_lang: str = Field("", description="the source's language: fr")
+    tgt_lang: str = Field("", description="the target's language: en")
+    tokenizer_sha256: tuple[str, ...] = Field(
+        (), description="fingerprints of the source's and the target's vocabulary"
+    )
+    alignment: AttentionHead | None = Field(None, description="the head that says best which word became which")
+    search: SearchConfig | None = Field(None, description="how to translate with it when nothing else is said")
+    training: dict[str, str | int | float] = Field(default_factory=dict, description="how it was trained, in figures")
 
 
 class FolderConfig(Settings):
@@ -31,13 +51,14 @@ class FolderConfig(Settings):
     format: str = Field("glassformer-model", pattern="^glassformer-model$")
     version: int = Field(1, ge=1, le=1)
     model: ModelConfig
+    about: About = About()
 
 
-def save_model(model: Transformer, folder: str | Path) -> None:
+def save_model(model: Transformer, folder: str | Path, about: About | None = None) -> None:
     """Write a model into `folder`, which is made if need be; shared weights are stored once."""
     folder = Path(folder)
     weights = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
-    config = FolderConfig(model=model.config).model_dump(mode="json")
+    config = FolderConfig(model=model.config, about=about or About()).model_dump(mode="json")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         draft = folder / f".{WEIGHTS}"  # a file that is there is whole

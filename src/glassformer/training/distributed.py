@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from typing import Final, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.errors import RunError
 from glassformer.model.transformer import Transformer
 
-__all__ = ["World", "spread", "world"]
+__all__ = ["World", "exchange", "own", "share_like", "spread", "whole", "world"]
+
+_PATIENCE: Final = timedelta(hours=4)  # the others wait while the first prepares a large corpus or looks at dev
 
 
 class World(NamedTuple):
@@ -32,6 +38,11 @@ class World(NamedTuple):
     def is_first(self) -> bool:
         """Whether this process is the one that writes and speaks."""
         return self.rank == 0
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether torchrun started these processes anew after one of them had died."""
+        return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
     def wait(self) -> None:
         """Wait until all processes have come here."""
@@ -58,16 +69,51 @@ def world(device: str) -> Iterator[World]:
     if kind.type == "cuda":
         kind = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(kind)
-    dist.init_process_group("nccl" if kind.type == "cuda" else "gloo")
+    dist.init_process_group("nccl" if kind.type == "cuda" else "gloo", timeout=_PATIENCE)
     try:
         yield World(dist.get_rank(), size, kind)
     finally:
         dist.destroy_process_group()
 
 
-def spread(model: Transformer, world: World) -> nn.Module:
-    """Give the module whose gradients all processes share (DDP)."""
-    return model if world.size == 1 else DistributedDataParallel(model)
+def spread(lesson: nn.Module, model: Transformer, world: World, sharding: Literal["ddp", "fsdp"]) -> nn.Module:
+    """Let all processes share the gradients of a lesson on `model` (DDP), or its weights as well (FSDP2)."""
+    if world.size == 1:
+        return lesson
+    if sharding == "ddp":
+        return DistributedDataParallel(lesson)
+    mesh = init_device_mesh(world.device.type, (world.size,))
+    for part in (*model.encoder.layers, model.decoder, lesson):
+        fully_shard(part, mesh=mesh)
+    # The decoder projects the source before it reads the target: that, too, needs its weights together.
+    register_fsdp_forward_method(model.decoder, "start")
+    return lesson
+
+
+def exchange(module: nn.Module, is_on: bool) -> AbstractContextManager[None]:
+    """Say whether the backward pass to come exchanges gradients: once an update is enough."""
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(is_on)
+    if isinstance(module, DistributedDataParallel) and not is_on:
+        return module.no_sync()
+    return nullcontext()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Give all of a tensor of which each process may hold a share; all processes must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def share_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """Copy a whole tensor to where `like` is, and take this process's share of it if `like` is one."""
+    if isinstance(like, DTensor):
+        return distribute_tensor(tensor.to(like.device, like.dtype), like.device_mesh, like.placements)
+    return tensor.to(like, copy=True)
+
+
+def own(tensor: Tensor) -> Tensor:
+    """Give the share that this process holds, in which it may write."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _device(name: str) -> torch.device:

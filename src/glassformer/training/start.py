@@ -45,7 +45,8 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
     ):
         _tune(here, config.threads)
         if here.is_first:
-            for change in claim(recipe.out, recipe, fresh, accept_changes):
+            # Who is started anew after an accident goes on, also where the command said to begin afresh.
+            for change in claim(recipe.out, recipe, fresh and not here.is_restarted, accept_changes):
                 report.say(f"changed: {change}")
         here.wait()
         tokenizers = _tokenizers(recipe, recipe.out, here, report)

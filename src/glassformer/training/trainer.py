@@ -21,7 +21,7 @@ from glassformer.data.batches import Batch, Batches
 from glassformer.errors import RunError, Stopped
 from glassformer.model.transformer import Transformer
 from glassformer.training.average import average_checkpoints
-from glassformer.training.checkpoint import load_latest, prune, save_checkpoint, whole_checkpoints
+from glassformer.training.checkpoint import Checkpoint, load_latest, prune, save_checkpoint, whole_checkpoints
 from glassformer.training.distributed import World
 from glassformer.training.learner import Learner, NotFinite, Update
 from glassformer.training.progress import Reporter
@@ -50,8 +50,8 @@ class Course:
     waited: int = 0  # looks at dev since the best
     rate_cut: float = 1.0  # what the learning rate is multiplied by since the last roll-back
     rollbacks: int = 0
-    line_loss: float = 0.0  # what the next line of metrics.jsonl will be made of: this process's loss
-    line_targets: int = 0  # all processes' target tokens
+    line_loss: float = 0.0  # what the next line of metrics.jsonl will be made of
+    line_targets: int = 0
 
 
 class _Work(NamedTuple):
@@ -138,14 +138,16 @@ class Trainer:
         self._finish()
 
     def _resume(self) -> None:
-        found, complaints = load_latest(self.out / CHECKPOINTS)
-        for complaint in complaints:
-            self.report.say(f"passed over: {complaint}")
-        if found is None:
+        folder = self.out / CHECKPOINTS
+        found: Checkpoint | None = None
+        if self.world.is_first:  # which alone decides where the run stands: the others may look while it writes
+            found, complaints = load_latest(folder)
+            for complaint in complaints:
+                self.report.say(f"passed over: {complaint}")
+        if not self.world.sum(found is not None):
             self._save()  # step 0: there is always something to go back to
         else:
-            self.course = Course(**found.state)
-            self.learner.restore(found.tensors)
+            self._return_to(found or self._newest())
             self._forget()
         if self.course.step:
             self.report.say(f"going on from update {self.course.step}")
@@ -153,6 +155,15 @@ class Trainer:
             for line in self.batches.report(self.course.epoch):
                 self.report.say(line)
         self.world.wait()
+
+    def _newest(self) -> Checkpoint:
+        found, _ = load_latest(self.out / CHECKPOINTS)
+        assert found is not None, "a run saves its beginning"
+        return found
+
+    def _return_to(self, checkpoint: Checkpoint) -> None:
+        self.course = Course(**checkpoint.state)
+        self.learner.restore(checkpoint.tensors)
 
     def _read(self, epoch: int, batch: int) -> _Work:
         """Read the batches of one update, from there on."""
@@ -183,11 +194,11 @@ class Trainer:
         course.step += 1
         course.epoch, course.batch = work.epoch, work.batch
         course.tokens += work.n_read
-        course.line_loss += update.loss * sum(batch.n_tokens for batch in work.batches)
+        course.line_loss += update.loss
         course.line_targets += work.n_tokens
         clock.tokens += work.n_read
         figures = {
-            "loss": course.line_loss * self.world.size / course.line_targets,  # as if all shares were like this one
+            "loss": course.line_loss / course.line_targets,
             "lr": learning_rate(course.step, self.config, self.width) * course.rate_cut,
             "tokens_per_s": clock.tokens / clock.seconds,
         }
@@ -195,8 +206,14 @@ class Trainer:
         if course.step % self.config.log_every and course.step < self.config.max_updates:
             return
         course.seconds += clock.seconds
-        figures["loss"] = self.world.sum(course.line_loss) / course.line_targets
-        entry = {"step": course.step, "epoch": course.epoch, **figures, "norm": update.norm, "seconds": course.seconds}
+        entry = {
+            "step": course.step,
+            "epoch": course.epoch,
+            "tokens": course.tokens,
+            **figures,
+            "norm": update.norm,
+            "seconds": course.seconds,
+        }
         self._record("train", entry)
         course.line_loss, course.line_targets = 0.0, 0
         clock.restart()
@@ -254,10 +271,7 @@ class Trainer:
         pairs = [self.batches.place(course.epoch, pair) for batch in work.batches for pair in batch.pairs.tolist()]
         what = f"update {bad_step} is no number ({event}); its pairs: {', '.join(pairs[:5])}, {len(pairs)} in all"
         rollbacks, cut = course.rollbacks + 1, course.rate_cut / 2
-        found, _ = load_latest(self.out / CHECKPOINTS)
-        assert found is not None, "a run saves its beginning"
-        self.learner.restore(found.tensors)
-        self.course = Course(**found.state)
+        self._return_to(self._newest())
         if rollbacks > _MAX_ROLLBACKS:
             raise RunError(
                 f"{what}; it went back {_MAX_ROLLBACKS} times in vain, and is saved as of update {self.course.step}; "
