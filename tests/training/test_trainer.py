@@ -342,6 +342,17 @@ def test_every_choice_trains(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert all(0 < loss < 20 for loss in losses)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_reduced_precision_stays_near_the_full_one(tmp_path: Path, precision: str) -> None:
+    """With norms, wide and narrow numbers meet; the loss is computed in full precision either way."""
+    size = {"preset": "tiny", "model__d_model": 32, "model__dropout": 0.0, "training__log_every": 1}
+    full = train(recipe(tmp_path, "full", **size))
+    reduced = train(recipe(tmp_path, "reduced", training__precision=precision, **size))
+    curves = [[line["loss"] for line in scores(run) if line["kind"] == "train"] for run in (full, reduced)]
+    assert curves[0] != curves[1]
+    assert curves[0] == pytest.approx(curves[1], rel=0.02)
+
+
 def test_machines_read_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(recipe(tmp_path, training__max_updates=4), json_logs=True)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
