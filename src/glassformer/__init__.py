@@ -12,15 +12,18 @@ if TYPE_CHECKING:
     from glassformer.errors import GlassformerError
     from glassformer.model.trace import Trace, altering, look, replace, scale, skip, zero
     from glassformer.model.transformer import Transformer
-    from glassformer.search.beam import Hypotheses, beam_search
+    from glassformer.search.beam import beam_search
+    from glassformer.search.hypotheses import Hypotheses
     from glassformer.text.tokenizer import Tokenizer, Tokenizers
+    from glassformer.translate.translation import Translation
+    from glassformer.translate.translator import Translator
 
 __version__ = "0.1.0"
 
 # Looked up on first use, so that `import glassformer` does not wait for torch.
 _HOMES = {
     "GlassformerError": "errors",
-    "Hypotheses": "search.beam",
+    "Hypotheses": "search.hypotheses",
     "ModelConfig": "config",
     "SearchConfig": "config",
     "Tokenizer": "text.tokenizer",
@@ -28,6 +31,8 @@ _HOMES = {
     "Tokenizers": "text.tokenizer",
     "Trace": "model.trace",
     "Transformer": "model.transformer",
+    "Translation": "translate.translation",
+    "Translator": "translate.translator",
     "altering": "model.trace",
     "beam_search": "search.beam",
     "from_torch": "convert.torch_transformer",
@@ -51,6 +56,8 @@ __all__ = [
     "Tokenizers",
     "Trace",
     "Transformer",
+    "Translation",
+    "Translator",
     "altering",
     "beam_search",
     "from_torch",

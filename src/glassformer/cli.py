@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from glassformer.errors import GlassformerError, UsageError
+from glassformer.errors import GlassformerError, Stopped, UsageError
 
-__all__ = ["app", "average", "check", "info", "main", "notes", "tokenizer", "train"]
+if TYPE_CHECKING:
+    from glassformer.config import CorpusConfig
+
+__all__ = [
+    "app",
+    "average",
+    "check",
+    "evaluate",
+    "export",
+    "info",
+    "main",
+    "notes",
+    "plan",
+    "score",
+    "tokenizer",
+    "train",
+    "translate",
+]
 
 app = typer.Typer(
     name="glassformer",
@@ -84,6 +104,22 @@ def train(
     start(recipe, fresh, accept_changes, json_logs)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def plan(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+    seconds: Annotated[float, typer.Option(help="How long to train for the measurement.", min=0.1)] = 15.0,
+) -> None:
+    """Say what a training run will take, before it is begun: glassformer plan [RECIPE.toml] [--SETTING VALUE ...]."""
+    from glassformer.training.recipe import parse_words, read_recipe
+
+    recipe = read_recipe(*parse_words(context.args))
+
+    from glassformer.training.plan import forecast, print_forecast
+
+    print_forecast(forecast(recipe, seconds, lambda text: typer.echo(text, err=True)), as_json)
+
+
 @app.command()
 def average(
     run: Annotated[Path, typer.Argument(help="The folder of a training run.", metavar="RUN")],
@@ -94,6 +130,28 @@ def average(
     from glassformer.training.average import average_run
 
     average_run(run, out, last)
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="A model folder.", metavar="MODEL")],
+    to: Annotated[str, typer.Option("--to", help="ctranslate2.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Where it goes; else where `translate` finds it.")] = None,
+    quantization: Annotated[str, typer.Option(help="float32, int8, float16 or bfloat16.")] = "float32",
+) -> None:
+    """Write a model for another engine."""
+    if to != "ctranslate2":
+        raise UsageError(f"--to {to}: known: ctranslate2")
+
+    from glassformer.convert.ctranslate2 import as_quantization, export_folder
+    from glassformer.translate.probe import load_cached_export
+
+    kind = as_quantization(quantization)
+    if out is None:
+        out = load_cached_export(model, kind)
+    else:
+        export_folder(model, out, kind)
+    typer.echo(out)
 
 
 @app.command()
@@ -121,18 +179,14 @@ def check(
     strict: Annotated[bool, typer.Option("--strict", help="End at the first line that is no pair.")] = False,
 ) -> None:
     """Examine a parallel corpus: what is wrong with it, and what a cleaned one leaves out."""
-    from glassformer.config import CorpusConfig, DoctorConfig
+    from glassformer.config import DoctorConfig
     from glassformer.data.doctor import what_to_remove
     from glassformer.explain.checkup import check_corpora
 
-    src_field, tgt_field = _two(fields, "--fields")
-    src_lang, tgt_lang = (None, None) if languages is None else _two(languages, "--languages")
-    shared = {"src_field": src_field, "tgt_field": tgt_field, "src_lang": src_lang, "tgt_lang": tgt_lang}
     train_set, dev_set, test_set = (
-        [CorpusConfig.parse_word(word, format=file_format, swap=swap, **shared) for word in words or ()]
-        for words in (files, dev, test)
+        _corpora(words or [], file_format, swap, fields, languages) for words in (files, dev, test)
     )
-    out = None if write_clean is None else CorpusConfig.parse_word(write_clean, **shared)
+    out = None if write_clean is None else _corpora([write_clean], "auto", False, fields, languages)[0]
     config = DoctorConfig.parse({"max_length": max_length, "max_ratio": max_ratio}, "check")
     kinds = what_to_remove(keep or (), remove or ())
     on_fault: Literal["skip", "fail"] = "fail" if strict else "skip"
@@ -164,13 +218,10 @@ def tokenizer(
     strict: Annotated[bool, typer.Option("--strict", help="End at the first line that is no pair.")] = False,
 ) -> None:
     """Learn a vocabulary from a parallel corpus, for `train` to use; without one, `train` learns its own."""
-    from glassformer.config import CorpusConfig, TokenizerConfig
+    from glassformer.config import TokenizerConfig
     from glassformer.explain.vocabulary import learn_vocabulary
 
-    src_field, tgt_field = _two(fields, "--fields")
-    src_lang, tgt_lang = (None, None) if languages is None else _two(languages, "--languages")
-    shared = {"src_field": src_field, "tgt_field": tgt_field, "src_lang": src_lang, "tgt_lang": tgt_lang}
-    corpora = [CorpusConfig.parse_word(word, format=file_format, swap=swap, **shared) for word in files]
+    corpora = _corpora(files, file_format, swap, fields, languages)
     values = {
         "model": model,
         "vocab_size": vocab_size,
@@ -182,6 +233,132 @@ def tokenizer(
         "seed": seed,
     }
     learn_vocabulary(corpora, TokenizerConfig.parse(values, "tokenizer"), "fail" if strict else "skip", out)
+
+
+@app.command()
+def translate(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A model folder; several, with commas between, decide together.", metavar="MODEL"),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", help="Read this file, .gz and .zst too; else stdin.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Write this file, whole or not; else stdout.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="An object a line, with all that is known.")] = False,
+    nbest: Annotated[int, typer.Option("--nbest", help="So many ways a line: number, score, text.", min=1)] = 1,
+    alignment: Annotated[bool, typer.Option("--alignment", help="And which words belong together: 0-0 1-2.")] = False,
+    attention: Annotated[bool, typer.Option("--attention", help="With --json: the attention to the source.")] = False,
+    interactive: Annotated[bool, typer.Option("--interactive", help="Ask for sentences and show more.")] = False,
+    beam: Annotated[int | None, typer.Option("--beam", help="Hypotheses of a sentence; 1 is greedy.", min=1)] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Above 0: more for longer ones.")] = None,
+    search: Annotated[
+        list[str] | None, typer.Option("--search", help="NAME=VALUE, any setting of the search: temperature=0.7.")
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="What each translation begins with.")] = "",
+    suppress: Annotated[list[str] | None, typer.Option(help="A word that must not come.")] = None,
+    require: Annotated[list[str] | None, typer.Option(help="A word that must come.")] = None,
+    engine: Annotated[str, typer.Option(help="torch, ctranslate2, or auto: the fastest that can do it.")] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.", min=0)] = 0,
+    device: Annotated[str, typer.Option(help="Where torch computes.")] = "cpu",
+) -> None:
+    """Translate lines from stdin to stdout, one for one."""
+    if model is None:
+        raise UsageError("no model comes with glassformer yet: name a model folder, as in glassformer translate MODEL")
+
+    from glassformer.translate.filter import Answers, converse, run_filter, search_settings
+    from glassformer.translate.translator import Translator
+
+    words = [*(search or ()), *([] if beam is None else [f"width={beam}"])]
+    words += [] if length_penalty is None else [f"length_penalty={length_penalty}"]
+    wanted = (nbest, prefix, tuple(suppress or ()), tuple(require or ()), as_json, alignment, attention)
+    try:
+        with Translator.load(model.split(","), engine, None, threads, device, _say) as translator:
+            answers = Answers(search_settings(words, translator.search), *wanted)
+            if interactive:
+                with contextlib.suppress(ImportError):
+                    import readline  # noqa: F401 - `input` edits lines and remembers them then
+                converse(translator, lambda: input(f"{translator.about.src_lang}> "), typer.echo, answers)
+            else:
+                run_filter(translator, source, output, answers)
+    except KeyboardInterrupt:
+        raise Stopped("stopped", signal.SIGINT) from None
+    except BrokenPipeError:  # whoever read it has seen enough; and Python must not try to flush once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(128 + signal.SIGPIPE) from None
+
+
+@app.command()
+def score(
+    model: Annotated[Path, typer.Argument(help="A model folder.", metavar="MODEL")],
+    file: Annotated[str, typer.Argument(help="FILE, or SOURCE,TARGET for two parallel files.", metavar="FILE")],
+    as_json: Annotated[bool, typer.Option("--json", help="An object a pair instead of a line of three.")] = False,
+    file_format: Annotated[
+        str, typer.Option("--format", help="tsv, moses, jsonl or tmx; else by the ending.")
+    ] = "auto",
+    languages: Annotated[str | None, typer.Option(help="SRC,TGT (fr,en) for TMX, and for JSONL by language.")] = None,
+    fields: Annotated[str, typer.Option(help="SRC,TGT: the fields of JSONL.")] = "src,tgt",
+    swap: Annotated[bool, typer.Option("--swap", help="Take the target for the source.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End at the first line that is no pair.")] = False,
+    device: Annotated[str, typer.Option(help="Where torch computes.")] = "cpu",
+) -> None:
+    """Say how likely a model finds given translations: log-probability, tokens and perplexity of each pair."""
+    from glassformer.translate.score import score_file
+
+    corpus = _corpora([file], file_format, swap, fields, languages)[0]
+    score_file(model, corpus, "fail" if strict else "skip", as_json, device, typer.echo, _say)
+
+
+@app.command()
+def evaluate(
+    system: Annotated[
+        str, typer.Argument(help="A model folder, or a file of translations, a line each.", metavar="MODEL")
+    ],
+    test: Annotated[str, typer.Option("--test", help="FILE of pairs, or SOURCE,TARGET for two parallel files.")],
+    compare: Annotated[
+        str | None, typer.Option("--compare", help="Another model or file: paired bootstrap, and a page side by side.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Where that page goes; else comparison.html.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Write the translations here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+    tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer; none for text that is tokenised.")] = "13a",
+    comet: Annotated[
+        str | None, typer.Option("--comet", help="A checkpoint of COMET, to score by it too (needs unbabel-comet).")
+    ] = None,
+    beam: Annotated[int | None, typer.Option("--beam", help="Hypotheses of a sentence; 1 is greedy.", min=1)] = None,
+    search: Annotated[
+        list[str] | None, typer.Option("--search", help="NAME=VALUE, any setting of the search: length_penalty=0.6.")
+    ] = None,
+    file_format: Annotated[
+        str, typer.Option("--format", help="tsv, moses, jsonl or tmx; else by the ending.")
+    ] = "auto",
+    languages: Annotated[str | None, typer.Option(help="SRC,TGT (fr,en) for TMX, and for JSONL by language.")] = None,
+    fields: Annotated[str, typer.Option(help="SRC,TGT: the fields of JSONL.")] = "src,tgt",
+    swap: Annotated[bool, typer.Option("--swap", help="Take the target for the source.")] = False,
+    engine: Annotated[str, typer.Option(help="torch, ctranslate2, or auto: the fastest that can do it.")] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.", min=0)] = 0,
+) -> None:
+    """Measure a model on a test set: BLEU, chrF, TER, perplexity and speed; or compare two."""
+    from glassformer.evaluate.report import evaluate_systems
+
+    words = [*(search or ()), *([] if beam is None else [f"width={beam}"])]
+    corpus = _corpora([test], file_format, swap, fields, languages)[0]
+    systems = [system] if compare is None else [system, compare]
+    evaluate_systems(systems, corpus, tokenize, engine, words, threads, comet, output, html, as_json, _say)
+
+
+def _corpora(words: list[str], file_format: str, swap: bool, fields: str, languages: str | None) -> list[CorpusConfig]:
+    """Read FILE or SOURCE,TARGET words and the options that all commands with corpora share."""
+    from glassformer.config import CorpusConfig
+
+    src_field, tgt_field = _two(fields, "--fields")
+    src_lang, tgt_lang = (None, None) if languages is None else _two(languages, "--languages")
+    shared = {"src_field": src_field, "tgt_field": tgt_field, "src_lang": src_lang, "tgt_lang": tgt_lang}
+    return [CorpusConfig.parse_word(word, format=file_format, swap=swap, **shared) for word in words]
+
+
+def _say(word: str) -> None:
+    typer.echo(f"glassformer: {word}", err=True)
 
 
 def _two(word: str, option: str) -> tuple[str, str]:

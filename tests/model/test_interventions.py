@@ -15,7 +15,8 @@ from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.state import DecoderState
 from glassformer.model.trace import Intervention, Trace, altering, look, replace, scale, skip, zero
 from glassformer.model.transformer import Transformer
-from glassformer.search.beam import Hypotheses, beam_search
+from glassformer.search.beam import beam_search
+from glassformer.search.hypotheses import Hypotheses
 from glassformer.text.vocab import PAD
 from tests.models import build, ids, padding, same
 

@@ -5,11 +5,9 @@ B sentences, W beam width, N = B * W prefixes, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -21,74 +19,14 @@ from torch import Tensor
 from glassformer.config import SearchConfig
 from glassformer.model.state import DecoderState
 from glassformer.model.transformer import Transformer
-from glassformer.search.beam import Hypotheses, beam_search
+from glassformer.search.beam import beam_search
+from glassformer.search.hypotheses import Hypotheses
+from glassformer.search.rules import Rules
 from glassformer.text.vocab import BOS, EOS, PAD
 from tests.models import EACH_CHOICE, build, ids, padding, same
+from tests.search.toys import Prefixes, Toy, all_sequences, score, strip
 
 LENGTHS = [5, 2, 4, 1]
-
-
-class Prefixes(NamedTuple):
-    """What the toy remembers: which sentences, and every prefix whole."""
-
-    sentences: Tensor  # (B,)
-    tokens: Tensor  # (N, T)
-
-    def select(self, rows: Tensor) -> Prefixes:
-        return self._replace(tokens=self.tokens[rows])
-
-    def keep(self, sentences: Tensor) -> Prefixes:
-        width = len(self.tokens) // len(self.sentences)
-        rows = [s * width + w for s in sentences.tolist() for w in range(width)]
-        return Prefixes(self.sentences[sentences], self.tokens[rows])
-
-
-@dataclass
-class Toy:
-    """A model without weights: the logits after a prefix are a jagged function of all its tokens."""
-
-    vocab: int = 7
-    seed: int = 0
-    bias: dict[int, float] = field(default_factory=dict)
-    calls: list[int] = field(default_factory=list)  # how many prefixes each step read
-
-    def start(self, batch: int) -> Prefixes:
-        return Prefixes(torch.arange(batch), torch.empty(batch, 0, dtype=torch.long))
-
-    def step(self, tokens: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
-        assert tokens.shape[1:] == (1,)
-        width = len(tokens) // len(state.sentences)
-        prefixes = torch.cat([state.tokens, tokens], dim=1)
-        logits = [
-            self.logits(s, p)
-            for s, p in zip(state.sentences.repeat_interleave(width).tolist(), prefixes.tolist(), strict=True)
-        ]
-        self.calls.append(len(tokens))
-        return torch.stack(logits).unsqueeze(1), Prefixes(state.sentences, prefixes)
-
-    def logits(self, sentence: int, prefix: list[int]) -> Tensor:
-        mixed = 0.1 + self.seed + 3.7 * sentence
-        for token in prefix:
-            mixed = math.sin(mixed * 12.9898 + token * 78.233) * 43.758
-        jagged = (torch.arange(self.vocab, dtype=torch.float64) * 1.7 + mixed).sin() * 2
-        for token, bonus in self.bias.items():
-            jagged[token] += bonus
-        return jagged
-
-    def search(self, batch: int, **settings: Any) -> Hypotheses:
-        return beam_search(self.step, self.start(batch), torch.full((batch,), BOS), SearchConfig(**settings))
-
-
-def strip(tokens: Tensor) -> list[int]:
-    """Take the padding off."""
-    found: list[int] = tokens[tokens != PAD].tolist()
-    return found
-
-
-def score(log_prob: float, tokens: list[int], penalty: float) -> float:
-    """Divide by the length, in which the end mark does not count."""
-    length = len(tokens) - (tokens[-1] == EOS)
-    return log_prob / math.pow(max(1, length), penalty)
 
 
 def rescore(model: Transformer, src: Tensor, tokens: list[int]) -> float:
@@ -117,7 +55,7 @@ def check_scores(model: Transformer, width: int, penalty: float, seed: int = 0) 
     found = search(model, src, padding(LENGTHS), width=width, length_penalty=penalty, max_length=7)
     assert found.scores.shape == found.log_probs.shape == found.tokens.shape[:2] == (len(LENGTHS), width)
     for row, length in enumerate(LENGTHS):
-        for tokens, log_prob, given_score in zip(*(part[row] for part in found), strict=True):
+        for tokens, log_prob, given_score in zip(*(part[row] for part in found[:3]), strict=True):
             right = rescore(model, src[row, :length], strip(tokens))
             assert log_prob.item() == pytest.approx(right, abs=1e-10)
             assert given_score.item() == pytest.approx(score(right, strip(tokens), penalty), abs=1e-10)
@@ -133,12 +71,6 @@ def test_the_score_is_the_models_own(seed: int, width: int, penalty: float) -> N
 @EACH_CHOICE
 def test_the_score_is_the_models_own_whatever_the_model(changes: dict[str, Any]) -> None:
     check_scores(talker(**changes), 3, 1.0)
-
-
-def all_sequences(vocab: int, limit: int) -> list[list[int]]:
-    """List everything that a search may find: it ends at the first end mark or at the limit, and holds no padding."""
-    cut = {s[: s.index(EOS) + 1] if EOS in s else s for s in itertools.product(range(1, vocab), repeat=limit)}
-    return sorted(map(list, cut))
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 1.7])
@@ -223,6 +155,26 @@ def test_a_search_with_lists_finds_the_same(
 ) -> None:
     config = SearchConfig(width=width, max_length=limit, length_penalty=penalty)
     check_against_reference(Toy(vocab, seed, {EOS: ending}), batch, config)
+
+
+@hypothesis.settings(max_examples=60)
+@given(
+    seed=st.integers(0, 999),
+    ending=st.floats(-3, 4),
+    batch=st.integers(1, 5),
+    limit=st.integers(1, 6),
+    shortest=st.integers(0, 5),
+)
+def test_the_short_way_of_greedy_search_leads_where_the_long_one_does(
+    seed: int, ending: float, batch: int, limit: int, shortest: int
+) -> None:
+    """A rule that forbids nothing takes a beam of one the long way."""
+    toy, idle = Toy(8, seed, {EOS: ending}), Rules(suppressed=(torch.tensor([[1, 1, 1, 1, 1, 1, 1]]),))
+    settings: dict[str, Any] = {"max_length": limit, "min_length": min(shortest, limit - 1), "length_penalty": 0.7}
+    short, long = toy.search(batch, **settings), toy.search(batch, idle, **settings)
+    assert torch.equal(short.tokens, long.tokens)
+    for part in ("log_probs", "scores", "margin"):
+        same(getattr(short, part), getattr(long, part))
 
 
 @pytest.mark.parametrize("forbidden", [[1], [1, BOS], [1, BOS, 4, 5], [1, BOS, 4, 5, 6]])

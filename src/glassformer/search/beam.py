@@ -1,125 +1,158 @@
 """Beam search over anything that can take one step; greedy search is a beam of one.
 
-B sentences, W beam width, N = B * W prefixes, C = 2 * W candidates, T tokens so far, V vocabulary.
+B sentences, W beam width, N = B * W prefixes, C = 2 * W candidates, G groups, T tokens so far, V vocabulary, S source.
 
 A search knows two functions: `step`, which reads the last token of each prefix, and what a state can do:
-`select` prefixes and `keep` sentences. It stops a sentence as CTranslate2 does, at W finished hypotheses.
+`select` prefixes and `keep` sentences. By default it stops a sentence as CTranslate2 does, at W finished hypotheses.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from glassformer.config import SearchConfig
-from glassformer.text.vocab import EOS, PAD
+from glassformer.errors import ConfigError
+from glassformer.search.choose import Choice, choose
+from glassformer.search.greedy import greedy_search
+from glassformer.search.hypotheses import Hypotheses, S, Step, gap, gather, merge, nothing
+from glassformer.search.penalties import best_possible, coverage_penalty, length_penalty
+from glassformer.search.rules import Rules, forbid, log_softmax
+from glassformer.text.vocab import EOS
 
-__all__ = ["Hypotheses", "State", "Step", "beam_search"]
+__all__ = ["beam_search"]
 
 
-class State(Protocol):
-    """What a model remembers of the prefixes it has read, as a value."""
+class _Beam(NamedTuple):
+    """What goes on: the prefixes of the sentences that are not done."""
 
-    def select(self, rows: Tensor) -> Self:
-        """Keep, repeat or reorder prefixes within their sentences."""
-        ...
+    sentences: Tensor  # (B,) their numbers
+    tokens: Tensor  # (B, W, T), W being 1 before the first step
+    total: Tensor  # (B, W) log-probabilities
+    margin: Tensor  # (B,) what kept the last step from choosing otherwise
+    coverage: Tensor  # (B, W, S) attention that each source position got; (B, W, 1) if nobody asks
 
-    def keep(self, sentences: Tensor) -> Self:
+    def follow(self, choice: Choice, coverage: Tensor) -> _Beam:
+        """Go on with what was chosen."""
+        parent, token = choice.parent.gather(1, choice.going), choice.token.gather(1, choice.going)
+        tokens = torch.cat([gather(self.tokens, parent), token.unsqueeze(2)], dim=2)
+        total = choice.sums.gather(1, choice.going)
+        return _Beam(self.sentences, tokens, total, choice.margin_going, gather(coverage, parent))
+
+    def keep(self, stays: Tensor) -> _Beam:
         """Go on with some sentences only."""
-        ...
-
-
-S = TypeVar("S", bound=State)
-Step = Callable[[Tensor, S], tuple[Tensor, S]]  # tokens (N, 1) -> logits (N, 1, V)
-
-
-class Hypotheses(NamedTuple):
-    """What a search found: W hypotheses a sentence, the best first, -inf in `scores` where there are fewer."""
-
-    tokens: Tensor  # (B, W, T) without the start mark, with the end mark, padded
-    log_probs: Tensor  # (B, W) sum over the tokens, the end mark included
-    scores: Tensor  # (B, W) log_probs / length ** length_penalty, the end mark not counted
-
-    @property
-    def ended(self) -> Tensor:
-        """Whether each came to its end mark (B, W), and was not cut off by the length limit."""
-        return (self.tokens == EOS).any(dim=-1)
+        return _Beam(*(part.index_select(0, stays) for part in self))
 
 
 @torch.inference_mode()
-def beam_search(step: Step[S], state: S, start: Tensor, config: SearchConfig) -> Hypotheses:
-    """Continue each first token in `start` (B,) until W hypotheses of its sentence have ended."""
-    width = config.width
-    found = _nothing(len(start), width, start.device)
-    sentences = torch.arange(len(start), device=start.device)  # (B,) those that go on
-    tokens = start.view(-1, 1, 1)  # (B, W, T), W being 1 before the first step
-    total = torch.zeros(len(start), 1, device=start.device)  # (B, W) log-probabilities
+def beam_search(
+    step: Step[S],
+    state: S,
+    start: Tensor,
+    config: SearchConfig,
+    rules: Rules | None = None,
+    attention: Callable[[S], Tensor] | None = None,
+    watch: Callable[[Choice], None] | None = None,
+) -> Hypotheses:
+    """Continue each first token in `start` (B,) until W hypotheses of its sentence have ended.
 
+    `attention` tells of a state how much each prefix attended in its last step to each source position (N, S), and 1
+    where there is only padding; the coverage penalty needs it, and counts the step that predicts the end mark, too.
+    `watch` is shown what each step chose, for the sentences that still go on.
+    """
+    if config.coverage_penalty and attention is None:
+        raise ConfigError("coverage_penalty needs the model's attention to the source, and this step does not tell it")
+    is_plain = config.stop == "first" and not config.coverage_penalty and rules is None and watch is None
+    if config.width == 1 and is_plain:
+        return greedy_search(step, state, start, config)
+    device, groups = start.device, config.groups
+    found = nothing(len(start) * groups, config.width // groups, device)  # each group finds for itself
+    beam = _Beam(
+        torch.arange(len(start), device=device),
+        start.view(-1, 1, 1),
+        torch.zeros(len(start), 1, device=device),
+        torch.full((len(start),), math.inf, device=device),
+        torch.zeros(len(start), 1, 1, device=device),
+    )
     for length in range(config.max_length):
-        logits, state = step(tokens[:, :, -1].reshape(-1, 1), state)
-        sums, parent, token = _candidates(logits[:, -1], total, 2 * width)  # (B, C)
-        grown = torch.cat([_gather(tokens, parent), token.unsqueeze(2)], dim=2)  # (B, C, T)
+        logits, state = step(beam.tokens[:, :, -1].reshape(-1, 1), state)
+        written, coverage = beam.tokens[:, :, 1:], beam.coverage
+        log_probs = forbid(log_softmax(logits[:, -1]), written, rules, beam.sentences, config)  # (N, V)
+        if config.coverage_penalty and attention is not None:
+            coverage = coverage + attention(state).view(*beam.total.shape, -1)
 
         at_limit = length + 1 == config.max_length
-        ends = (token == EOS) | at_limit
-        ends[:, width:] = False  # C candidates, so that W can go on; but only the first W may end
-        counted = (length + (token != EOS)).clamp(min=1).to(sums)
-        scores = (sums / counted**config.length_penalty).masked_fill(~ends, -math.inf)
-        found = _merge(found, sentences, Hypotheses(grown[:, :, 1:], sums, scores))
+        choice = choose(log_probs, beam.total, written, rules.required if rules else None, config, at_limit)
+        if watch is not None:
+            watch(choice)
+        found = merge(found, _places(beam.sentences, groups), _ended(beam, choice, coverage, config))
+        state = state.select(_rows(choice, beam))
+        beam = beam.follow(choice, coverage)
 
-        total, chosen = sums.masked_fill(token == EOS, -math.inf).topk(width)  # (B, W)
-        first_row = torch.arange(len(tokens), device=start.device).unsqueeze(1) * tokens.size(1)  # (B, 1)
-        state = state.select((parent.gather(1, chosen) + first_row).flatten())
-        tokens = _gather(grown, chosen)
-
-        has_found = (found.scores.index_select(0, sentences) > -math.inf).sum(dim=1)
-        goes_on = (has_found < width) & (total[:, 0] > -math.inf)
+        is_open = _is_open(found, beam, config)  # (B, G)
+        goes_on = is_open.any(dim=1)
         if at_limit or not goes_on.any():
             break
+        if groups > 1:  # a group that is done has no prefix any more
+            closed = ~is_open.repeat_interleave(config.width // groups, dim=1)
+            beam = beam._replace(total=beam.total.masked_fill(closed, -math.inf))
         if not goes_on.all():
             stays = goes_on.nonzero().squeeze(1)
-            sentences, tokens, total, state = sentences[stays], tokens[stays], total[stays], state.keep(stays)
-    return found
+            beam, state = beam.keep(stays), state.keep(stays)
+    return _rank(found, groups)
 
 
-def _nothing(batch: int, width: int, device: torch.device) -> Hypotheses:
-    worst = torch.full((batch, width), -math.inf, device=device)
-    return Hypotheses(torch.full((batch, width, 0), PAD, device=device), worst, worst)
+def _places(sentences: Tensor, groups: int) -> Tensor:
+    """Give the numbers (B * G,) of the groups of sentences."""
+    if groups == 1:
+        return sentences
+    return (sentences.unsqueeze(1) * groups + torch.arange(groups, device=sentences.device)).flatten()
 
 
-def _candidates(logits: Tensor, total: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Choose the best `count` continuations of the prefixes with log-probabilities `total` (B, W).
-
-    Gives their log-probabilities, the prefix and the token of each (B, C), the best first.
-    """
-    log_probs = logits.log_softmax(dim=-1)  # (N, V)
-    log_probs[:, PAD] = -math.inf
-    sums = (total.view(-1, 1) + log_probs).view(len(total), -1)  # (B, W * V)
-    best, where = sums.topk(min(count, sums.size(1)))
-    if best.size(1) < count:  # a vocabulary smaller than the beam: fill up with what can never win
-        best = F.pad(best, (0, count - best.size(1)), value=-math.inf)
-        where = F.pad(where, (0, count - where.size(1)), value=PAD)
-    return best, where // logits.size(-1), where % logits.size(-1)
+def _rows(choice: Choice, beam: _Beam) -> Tensor:
+    """Give the numbers (N,) of the prefixes that those that go on continue."""
+    batch, width = beam.total.shape
+    first_row = torch.arange(batch, device=beam.total.device).unsqueeze(1) * width  # (B, 1)
+    return (choice.parent.gather(1, choice.going) + first_row).flatten()
 
 
-def _gather(tokens: Tensor, chosen: Tensor) -> Tensor:
-    """Take the chosen (B, C) of the sequences (B, W, T)."""
-    return tokens.gather(1, chosen.unsqueeze(2).expand(-1, -1, tokens.size(2)))
+def _ended(beam: _Beam, choice: Choice, coverage: Tensor, config: SearchConfig) -> Hypotheses:
+    """Give score and tokens to what ended, group by group (B * G, C / G)."""
+    tokens = torch.cat([gather(beam.tokens[:, :, 1:], choice.parent), choice.token.unsqueeze(2)], dim=2)  # (B, C, T)
+    counted = beam.tokens.size(2) - 1 + (choice.token != EOS).to(choice.sums)
+    scores = choice.sums / length_penalty(counted, config)
+    if config.coverage_penalty:
+        scores = scores + coverage_penalty(coverage, config.coverage_penalty).gather(1, choice.parent)
+    scores = scores.masked_fill(~choice.ends, -math.inf)
+    margin = choice.margin_ending.minimum(beam.margin).repeat_interleave(config.groups)
+    tokens, sums, scores = (part.reshape(len(margin), -1, *part.shape[2:]) for part in (tokens, choice.sums, scores))
+    return Hypotheses(tokens, sums, scores, margin)
 
 
-def _merge(found: Hypotheses, sentences: Tensor, new: Hypotheses) -> Hypotheses:
-    """Keep the W best of what was found before and what ended now, for the `sentences` that go on."""
-    if not (new.scores > -math.inf).any():
+def _is_open(found: Hypotheses, beam: _Beam, config: SearchConfig) -> Tensor:
+    """Say which groups of which sentences (B, G) go on."""
+    scores = found.scores.index_select(0, _places(beam.sentences, config.groups))
+    worst = scores[:, -1].view(-1, config.groups)
+    total = beam.total.view(*worst.shape, -1).amax(dim=2)
+    if config.stop == "first":
+        return (worst == -math.inf) & (total > -math.inf)
+    return best_possible(total, beam.tokens.size(2) - 1, config) > worst
+
+
+def _rank(found: Hypotheses, groups: int) -> Hypotheses:
+    """Put the hypotheses of all groups in order, and see how far ahead the best is of the next."""
+    if groups > 1:
+        batch, width = len(found.scores) // groups, found.scores.size(1) * groups
+        tokens, log_probs, scores = (part.reshape(batch, width, *part.shape[2:]) for part in found[:3])
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        margin = found.margin.view(batch, groups).amin(dim=1)
+        found = Hypotheses(gather(tokens, order), log_probs.gather(1, order), scores, margin)
+    if found.scores.size(1) == 1:
         return found
-    width = found.scores.size(1)
-    tokens = F.pad(found.tokens, (0, new.tokens.size(2) - found.tokens.size(2)), value=PAD)
-    old = Hypotheses(tokens, found.log_probs.to(new.scores), found.scores.to(new.scores))
-    both = Hypotheses(*(torch.cat([a.index_select(0, sentences), b], dim=1) for a, b in zip(old, new, strict=True)))
-    scores, best = both.scores.topk(width)
-    merged = Hypotheses(_gather(both.tokens, best), both.log_probs.gather(1, best), scores)
-    return Hypotheses(*(a.index_copy(0, sentences, b) for a, b in zip(old, merged, strict=True)))
+    same = (found.tokens == found.tokens[:, :1]).all(dim=2)  # groups may find the same
+    second = found.scores.masked_fill(same, -math.inf).amax(dim=1)
+    return found._replace(margin=found.margin.minimum(gap(found.scores[:, 0], second)))

@@ -305,9 +305,10 @@ class Tokenizer:
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         ids = list(ids)
+        size = self.vocab_size
         for token in ids:
-            if not 0 <= token < self.vocab_size:
-                raise IndexError(f"id {token} is not in this vocabulary of {self.vocab_size}")
+            if not 0 <= token < size:
+                raise IndexError(f"id {token} is not in this vocabulary of {size}")
         return ids
 
 

@@ -14,9 +14,6 @@ from typing import Final, Literal, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.errors import RunError
@@ -82,6 +79,9 @@ def spread(lesson: nn.Module, model: Transformer, world: World, sharding: Litera
         return lesson
     if sharding == "ddp":
         return DistributedDataParallel(lesson)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
     mesh = init_device_mesh(world.device.type, (world.size,))
     for part in (*model.encoder.layers, model.decoder, lesson):
         fully_shard(part, mesh=mesh)
@@ -92,28 +92,36 @@ def spread(lesson: nn.Module, model: Transformer, world: World, sharding: Litera
 
 def exchange(module: nn.Module, is_on: bool) -> AbstractContextManager[None]:
     """Say whether the backward pass to come exchanges gradients: once an update is enough."""
-    if isinstance(module, FSDPModule):
-        module.set_requires_gradient_sync(is_on)
-    if isinstance(module, DistributedDataParallel) and not is_on:
-        return module.no_sync()
+    if isinstance(module, DistributedDataParallel):
+        return nullcontext() if is_on else module.no_sync()
+    getattr(module, "set_requires_gradient_sync", lambda _: None)(is_on)  # FSDP2's
     return nullcontext()
 
 
 def whole(tensor: Tensor) -> Tensor:
     """Give all of a tensor of which each process may hold a share; all processes must ask."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return _ask(tensor, "full_tensor")
 
 
 def share_like(tensor: Tensor, like: Tensor) -> Tensor:
     """Copy a whole tensor to where `like` is, and take this process's share of it if `like` is one."""
-    if isinstance(like, DTensor):
-        return distribute_tensor(tensor.to(like.device, like.dtype), like.device_mesh, like.placements)
-    return tensor.to(like, copy=True)
+    if not hasattr(like, "placements"):
+        return tensor.to(like, copy=True)
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(like, DTensor)
+    return distribute_tensor(tensor.to(like.device, like.dtype), like.device_mesh, like.placements)
 
 
 def own(tensor: Tensor) -> Tensor:
     """Give the share that this process holds, in which it may write."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return _ask(tensor, "to_local")
+
+
+def _ask(tensor: Tensor, method: str) -> Tensor:
+    """Ask a DTensor, known by what it can do: importing its class takes 45 MB; any other tensor is the answer itself."""
+    answer: Tensor = getattr(tensor, method, lambda: tensor)()
+    return answer
 
 
 def _device(name: str) -> torch.device:

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from glassformer.errors import RunError
+from glassformer.errors import ConfigError, RunError
 from glassformer.training.recipe import Recipe, to_toml
 
-__all__ = ["CHECKPOINTS", "METRICS", "RUN", "Metrics", "changed_settings", "claim"]
+__all__ = ["CHECKPOINTS", "METRICS", "RUN", "Metrics", "changed_settings", "claim", "flat", "write_whole"]
 
 RUN: Final = "run.toml"
 METRICS: Final = "metrics.jsonl"
@@ -29,8 +29,7 @@ def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[
         out.mkdir(parents=True, exist_ok=True)
         changes = []
         if path.exists():
-            before = Recipe.parse(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
-            changes = changed_settings(before, recipe)
+            changes = changed_settings(_begun_with(path), recipe)
         elif any(out.iterdir()):
             raise RunError(f"{out} holds files that no run wrote; name an empty or a new folder with --out")
         if changes and not accept_changes:
@@ -38,15 +37,22 @@ def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[
                 f"{out} was begun with other settings: {'; '.join(changes)}; "
                 "give --accept-changes to go on with the new ones, --fresh to start over, or another --out"
             )
-        _replace(path, to_toml(recipe.model_dump(mode="json", exclude_none=True)))
+        write_whole(path, to_toml(recipe.model_dump(mode="json", exclude_none=True)))
     except OSError as error:
         raise RunError(f"{error.filename or out}: {error.strerror}; the run needs a folder that it may write") from None
     return changes
 
 
+def _begun_with(path: Path) -> Recipe:
+    try:
+        return Recipe.parse(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+    except (ConfigError, ValueError) as error:
+        raise RunError(f"{error}; another version wrote it, or it is damaged: --fresh starts over") from None
+
+
 def changed_settings(before: Recipe, after: Recipe) -> list[str]:
     """Say of each setting that differs what it was and what it is."""
-    old, new = (dict(_flat(recipe.model_dump(mode="json"))) for recipe in (before, after))
+    old, new = (dict(flat(recipe.model_dump(mode="json"))) for recipe in (before, after))
     names = sorted({*old, *new})
     return [f"{name} was {old.get(name)}, is {new.get(name)}" for name in names if old.get(name) != new.get(name)]
 
@@ -79,18 +85,20 @@ class Metrics:
         if self.path.exists():
             kept = (entry for entry in self.read() if entry["step"] <= step and entry["kind"] != "end")
             lines = [json.dumps(entry, ensure_ascii=False) for entry in kept]
-            _replace(self.path, "".join(f"{line}\n" for line in lines))
+            write_whole(self.path, "".join(f"{line}\n" for line in lines))
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Give each setting with its dotted name."""
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 
 
-def _replace(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
     draft = path.with_name(f".{path.name}")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)

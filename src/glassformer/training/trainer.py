@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -16,19 +16,23 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from glassformer.convert.folder import WEIGHTS, save_model
+from glassformer.convert.folder import WEIGHTS, About, save_model
 from glassformer.data.batches import Batch, Batches
 from glassformer.errors import RunError, Stopped
 from glassformer.model.transformer import Transformer
 from glassformer.training.average import average_checkpoints
+from glassformer.training.board import Board
+from glassformer.training.card import write_card
 from glassformer.training.checkpoint import Checkpoint, load_latest, prune, save_checkpoint, whole_checkpoints
 from glassformer.training.distributed import World
 from glassformer.training.learner import Learner, NotFinite, Update
 from glassformer.training.progress import Reporter
 from glassformer.training.recipe import Recipe
+from glassformer.training.report import write_report
 from glassformer.training.run import CHECKPOINTS, Metrics
 from glassformer.training.schedule import learning_rate
 from glassformer.training.validation import Judge, Verdict
+from glassformer.translate.alignment import choose_head
 
 __all__ = ["Course", "Trainer"]
 
@@ -101,13 +105,18 @@ class Trainer:
         self.learner, self.batches, self.judge = learner, batches, judge
         self.world, self.report = world, report
         self.width = learner.model.config.d_model
-        self.metrics = Metrics(out)
+        self.metrics, self.board = Metrics(out), Board(out)
         self.course = Course()
         self.stop_signal: int | None = None
 
     def run(self) -> None:
         """Train to the end, or until somebody asks to stop."""
-        self._resume()
+        with closing(self.board):
+            self._resume()
+            self._train()
+            self._finish()
+
+    def _train(self) -> None:
         with self._listening(), ThreadPoolExecutor(1) as reader:
             coming = reader.submit(self._read, self.course.epoch, self.course.batch)
             clock = _Clock()
@@ -135,7 +144,6 @@ class Trainer:
                         self.stop_signal,
                     )
             coming.cancel()
-        self._finish()
 
     def _resume(self) -> None:
         folder = self.out / CHECKPOINTS
@@ -236,6 +244,7 @@ class Trainer:
             score = self._score(verdict)
             self._record("dev", verdict.entry(course.step))
             self._tell(verdict)
+            write_report(self.out)
         score = self.world.sum(score)  # the first process knows, the others add nothing
         if course.best is None or score > course.best:
             course.best, course.best_step, course.waited = score, course.step, 0
@@ -305,14 +314,33 @@ class Trainer:
         for name, verdict in verdicts.items():
             self._record("end", {"weights": name, "chosen": name == chosen, **verdict.entry(self.course.step)})
             self.report.say(f"{name}: dev perplexity {verdict.perplexity:.2f}, BLEU {verdict.bleu:.2f}")
-        model = Transformer(self.learner.model.config)
+        model = Transformer(self.learner.model.config).eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(candidates[chosen][name])
-        save_model(model, self.out)
+        save_model(model, self.out, self._about(model, verdicts[chosen]))
         self.judge.tokenizers.save(self.out)
+        write_report(self.out)
+        write_card(self.out)
         self.report.say(f"{chosen} is the best on dev and is now {self.out / WEIGHTS}")
         self.world.wait()
+
+    def _about(self, model: Transformer, verdict: Verdict) -> About:
+        """Say what the model folder will say of the run."""
+        return About(
+            src_lang=self.recipe.src_lang,
+            tgt_lang=self.recipe.tgt_lang,
+            alignment=choose_head(model, list(zip(self.judge.sources, self.judge.targets, strict=True))),
+            tokenizer_sha256=tuple(tokenizer.sha256 for tokenizer in self.judge.tokenizers),
+            training={
+                "updates": self.course.step,
+                "tokens": self.course.tokens,
+                "seconds": round(self.course.seconds),
+                "dev_perplexity": round(verdict.perplexity, 3),
+                "dev_bleu": round(verdict.bleu, 2),
+                "dev_bleu_signature": verdict.signature,
+            },
+        )
 
     def _forget(self) -> None:
         if self.world.is_first:
@@ -321,6 +349,7 @@ class Trainer:
     def _record(self, kind: str, entry: Mapping[str, Any]) -> None:
         if self.world.is_first:
             self.metrics.append(kind, entry)
+            self.board.record(kind, entry)
             self.report.record(kind, entry)
 
     def _write_weights(self, path: Path, weights: Mapping[str, Tensor]) -> None:

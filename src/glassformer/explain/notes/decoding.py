@@ -19,7 +19,8 @@ from glassformer.model.scope import Scope
 from glassformer.model.state import DecoderState
 from glassformer.model.trace import Intervention, look, skip
 from glassformer.model.transformer import Transformer
-from glassformer.search.beam import Hypotheses, beam_search
+from glassformer.search.beam import beam_search
+from glassformer.search.hypotheses import Hypotheses
 from glassformer.text.vocab import PAD
 
 __all__ = ["NOTES", "Search", "future", "projections", "search", "start_tokens"]

@@ -1,0 +1,154 @@
+"""Which continuations of a sentence's prefixes end, which go on, and how near the choice was.
+
+B sentences, P prefixes of each (1 before the first step, then W), C candidates, U required tokens, V vocabulary.
+
+Candidates stand in an order of preference. Of the first W those that end are found, and of all the first W others go
+on: at most one in P ends, so C = 2 * W are enough. The order is that of log-probability, unless
+- tokens are required: then prefixes with equally many of them compete with each other, and the best of each such
+  bank come first, then the second best of each (after Post and Vilar 2018, whose beam is allotted to banks too);
+- there are groups: each chooses for itself, and a token costs each time that an earlier group has just had it among
+  its first W (Vijayakumar et al. 2016, Hamming diversity). What it costs is not part of the log-probability.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from glassformer.config import SearchConfig
+from glassformer.search.hypotheses import gap
+from glassformer.search.rules import Required
+from glassformer.text.vocab import EOS, PAD
+
+__all__ = ["Choice", "choose"]
+
+
+class Choice(NamedTuple):
+    """Candidates of all groups, group by group, and what becomes of them."""
+
+    sums: Tensor  # (B, C) log-probabilities
+    parent: Tensor  # (B, C) the prefix that each continues
+    token: Tensor  # (B, C)
+    ends: Tensor  # (B, C) whether each is found
+    going: Tensor  # (B, W) the numbers of those that go on
+    margin_ending: Tensor  # (B,) what keeps the ends from being others
+    margin_going: Tensor  # (B,) what keeps those that go on from being others
+
+
+class _Candidates(NamedTuple):
+    """Candidates of one group, in order of preference; one more than needed, to see how near it was."""
+
+    preference: Tensor  # (B, C + 1) what is compared: log-probability without the cost of diversity
+    sums: Tensor  # (B, C + 1)
+    parent: Tensor  # (B, C + 1)
+    token: Tensor  # (B, C + 1)
+    missing: Tensor | None = None  # (B, C + 1) required tokens to come, where there are any: the bank
+    n_banks: int = 1
+
+
+def choose(
+    log_probs: Tensor, total: Tensor, written: Tensor, required: Required | None, config: SearchConfig, at_limit: bool
+) -> Choice:
+    """Choose among all continuations of the prefixes `written` (B, P, T), of log-probability `total` (B, P).
+
+    `log_probs` (N, V) are those of each next token; they become sums, in place.
+    """
+    sums = log_probs.view(*total.shape, -1).add_(total.unsqueeze(2))  # (B, P, V)
+    width = config.width // config.groups
+    if config.groups == 1:
+        return _settle(_candidates(sums, written, required, width, None), width, at_limit)
+    chosen, cost = list[Choice](), torch.zeros_like(sums[:, 0])  # (B, V)
+    for group in range(config.groups):
+        first = group * width if total.size(1) > 1 else 0  # before the first step all groups share one prefix
+        rows = slice(first, first + width)
+        choice = _settle(_candidates(sums[:, rows], written[:, rows], required, width, cost), width, at_limit)
+        price = config.diversity * (choice.sums[:, :width] > -math.inf).to(cost)  # a group that is done chooses nothing
+        cost = cost.scatter_add(1, choice.token[:, :width], price)
+        place = group * choice.sums.size(1)
+        chosen.append(choice._replace(parent=choice.parent + first, going=choice.going + place))
+    sums, parent, token, ends, going, *margins = (torch.stack(parts, dim=1) for parts in zip(*chosen, strict=True))
+    lists = (part.flatten(1) for part in (sums, parent, token, ends, going))
+    return Choice(*lists, *(margin.amin(dim=1) for margin in margins))
+
+
+def _candidates(
+    sums: Tensor, written: Tensor, required: Required | None, width: int, cost: Tensor | None
+) -> _Candidates:
+    count = 2 * width + 1
+    preference = sums if cost is None else sums - cost.unsqueeze(1)
+    if required is not None:
+        return _by_bank(preference, sums, written, required, count)
+    best, where = preference.flatten(1).topk(min(count, preference[0].numel()))
+    if best.size(1) < count:  # a vocabulary smaller than the beam: fill up with what can never win
+        best = F.pad(best, (0, count - best.size(1)), value=-math.inf)
+        where = F.pad(where, (0, count - where.size(1)), value=PAD)
+    vocab = sums.size(2)
+    best_sums = best if cost is None else sums.flatten(1).gather(1, where)
+    return _Candidates(best, best_sums, where // vocab, where % vocab)
+
+
+def _by_bank(preference: Tensor, sums: Tensor, written: Tensor, required: Required, count: int) -> _Candidates:
+    batch, n_prefixes, vocab = sums.shape
+    n_banks = required.total + 1
+    n_others = min(count, vocab)  # all tokens that are not required lead to one bank, so these are enough of them
+    others = preference.index_fill(2, required.tokens, -math.inf).topk(n_others).indices  # (B, P, K)
+    token = torch.cat([others, required.tokens.expand(batch, n_prefixes, -1)], dim=2)  # (B, P, K + U)
+    after, after_other = required.missing_after(written)
+    missing = torch.cat([after_other.unsqueeze(2).expand_as(others), after], dim=2).flatten(1)
+    is_real = torch.ones_like(token, dtype=torch.bool)
+    is_real[:, :, :n_others] = ~torch.isin(others, required.tokens)
+    ranked, order = preference.gather(2, token).masked_fill(~is_real, -math.inf).flatten(1).sort(descending=True)
+    missing = missing.gather(1, order)
+    rank = F.one_hot(missing, n_banks).cumsum(dim=1).gather(2, missing.unsqueeze(2)).squeeze(2)
+    turn = (rank * n_banks + missing).masked_fill(ranked == -math.inf, torch.iinfo(torch.long).max)
+    turn, by_turn = turn.sort(dim=1, stable=True)
+    order = order.gather(1, by_turn)
+    token = token.flatten(1).gather(1, order)
+    parent = order // (n_others + len(required.tokens))
+    best = ranked.gather(1, by_turn)
+    best_sums = sums.flatten(1).gather(1, parent * vocab + token).masked_fill(best == -math.inf, -math.inf)
+    spare = max(0, count - best.size(1))
+    return _Candidates(
+        F.pad(best, (0, spare), value=-math.inf),
+        F.pad(best_sums, (0, spare), value=-math.inf),
+        F.pad(parent, (0, spare)),
+        F.pad(token, (0, spare), value=PAD),
+        F.pad(missing.gather(1, by_turn), (0, spare)),
+        n_banks,
+    )
+
+
+def _settle(candidates: _Candidates, width: int, at_limit: bool) -> Choice:
+    """Say which candidates end and which go on."""
+    preference, sums, parent, token, missing, n_banks = candidates
+    is_end = token == EOS
+    ends = torch.ones_like(is_end) if at_limit else is_end
+    going = is_end.byte().argsort(dim=1, stable=True)[:, :width]  # the first W that do not end
+    if missing is None:
+        others = preference.masked_fill(is_end, -math.inf).topk(width + 1).values
+        margin_going = gap(others[:, -2], others[:, -1])
+        first, after = preference[:, :width], preference[:, width:]
+        over = torch.cat([first - after[:, :1], first[:, -1:] - after], dim=1)  # what keeps each on its side of W
+        margin_ending = over.masked_fill(~ends, math.inf).nan_to_num(nan=math.inf, posinf=math.inf).amin(dim=1)
+    else:
+        goes_on = torch.zeros_like(is_end).scatter(1, going, True)
+        margin_going = _border(preference.masked_fill(is_end, -math.inf), goes_on, missing, n_banks).amin(dim=1)
+        is_first = (torch.arange(is_end.size(1), device=token.device) < width).expand_as(is_end)
+        whole = _border(preference, is_first, missing, n_banks)[:, 0]  # only what lacks nothing ends
+        margin_ending = whole.masked_fill(~(ends & (preference > -math.inf)).any(dim=1), math.inf)
+    count = 2 * width  # at most W of them end, so W others are among these
+    found = ends[:, :count].clone()
+    found[:, width:] = False
+    return Choice(sums[:, :count], parent[:, :count], token[:, :count], found, going, margin_ending, margin_going)
+
+
+def _border(preference: Tensor, inside: Tensor, missing: Tensor, n_banks: int) -> Tensor:
+    """Measure how far those `inside` lie above the others of their bank, for each bank."""
+    empty = preference.new_full((len(missing), n_banks), math.inf)
+    low = empty.scatter_reduce(1, missing, preference.masked_fill(~inside, math.inf), "amin")
+    high = (-empty).scatter_reduce(1, missing, preference.masked_fill(inside, -math.inf), "amax")
+    return gap(low, high)

@@ -1,0 +1,54 @@
+"""Greedy search where nothing else is asked for: what a beam of one finds, with half of its work.
+
+B sentences, T tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from glassformer.config import SearchConfig
+from glassformer.search.hypotheses import Hypotheses, S, Step
+from glassformer.search.penalties import length_penalty
+from glassformer.search.rules import forbid_marks, log_softmax
+from glassformer.text.vocab import EOS, PAD
+
+__all__ = ["greedy_search"]
+
+
+@torch.inference_mode()
+def greedy_search(step: Step[S], state: S, start: Tensor, config: SearchConfig) -> Hypotheses:
+    """Continue each first token in `start` (B,) by the likeliest one, until it is the end mark."""
+    batch, device = len(start), start.device
+    sentences = torch.arange(batch, device=device)  # those that go on
+    token, total, margin = start, torch.zeros(batch, device=device), torch.full((batch,), math.inf, device=device)
+    columns, totals, margins = list[Tensor](), total, margin
+    for length in range(config.max_length):
+        logits, state = step(token.unsqueeze(1), state)
+        log_probs = forbid_marks(log_softmax(logits[:, -1]), length, config)  # (B, V)
+        best, where = log_probs.topk(2)
+        token, total = where[:, 0], total + best[:, 0]
+        margin = margin.minimum(best[:, 0] - best[:, 1])
+        is_whole = len(token) == batch
+        columns.append(token if is_whole else start.new_full((batch,), PAD).index_copy(0, sentences, token))
+
+        goes_on = (token != EOS) & (total > -math.inf)
+        at_limit = length + 1 == config.max_length
+        if not at_limit and goes_on.all():
+            continue
+        totals = total if is_whole else totals.index_copy(0, sentences, total)
+        margins = margin if is_whole else margins.index_copy(0, sentences, margin)
+        stays = goes_on.nonzero().squeeze(1)
+        if at_limit or not len(stays):
+            break
+        sentences, token, total, margin = (part.index_select(0, stays) for part in (sentences, token, total, margin))
+        state = state.keep(stays)
+    tokens = torch.stack(columns, dim=1)  # (B, T)
+    counted = ((tokens != PAD) & (tokens != EOS)).sum(dim=1).to(totals)
+    scores = totals / length_penalty(counted, config)
+    return Hypotheses(
+        tokens.unsqueeze(1), totals.unsqueeze(1), scores.unsqueeze(1), margins.nan_to_num(math.inf, posinf=math.inf)
+    )

@@ -1,0 +1,199 @@
+"""Which word became which: the head of the decoder's attention that aligns best, and words from its weights.
+
+B pairs, S source tokens, T target tokens, H heads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from glassformer.convert.folder import AttentionHead
+from glassformer.model.operations import Operation
+from glassformer.model.scope import Scope
+from glassformer.model.transformer import Transformer
+from glassformer.text.tokenizer import Span
+from glassformer.text.vocab import EOS, PAD
+
+__all__ = ["HeadScore", "choose_head", "pharaoh", "score_heads", "statistical_links", "word_alignment", "word_pieces"]
+
+_Pair = tuple[Sequence[int], Sequence[int]]
+_Links = set[tuple[int, int]]  # (source, target)
+
+_ROUNDS: Final = 5  # of expectation maximisation
+_DIAGONAL: Final = 2.0  # how much likelier links near the diagonal are (Dyer et al. 2013); 4 misaligns a reversed order
+_NULL: Final = 0.08  # how likely a token is to come from nothing
+_LEAST_WEIGHT: Final = 0.1  # of a link between words
+_BATCH: Final = 32  # pairs
+
+
+class HeadScore(NamedTuple):
+    """How well one head aligns."""
+
+    head: AttentionHead
+    error_rate: float  # AER (Och and Ney 2003) against the statistical links
+
+
+def choose_head(model: Transformer, pairs: Sequence[_Pair], most: int = 500) -> AttentionHead:
+    """Find the head of the decoder's attention to the source that aligns best.
+
+    `pairs` are tokens of sources and targets, without marks. All of them teach the statistical aligner that stands
+    in for people's alignments, some thousands better than some hundreds; the first `most` judge the heads.
+    """
+    return min(score_heads(model, pairs, most), key=lambda scored: scored.error_rate).head
+
+
+def score_heads(model: Transformer, pairs: Sequence[_Pair], most: int = 500) -> list[HeadScore]:
+    """Give the alignment error rate of every head."""
+    pairs = [(source, target) for source, target in pairs if source and target]
+    expected = statistical_links(pairs)[:most]
+    config = model.config
+    hits = np.zeros((config.n_decoder_layers, config.n_heads), np.int64)
+    n_links = sum(map(len, expected)) + sum(len(target) for _, target in pairs[:most])
+    for start in range(0, len(expected), _BATCH):
+        batch = pairs[start : start + _BATCH]
+        pointed = _pointed_at(model, batch)  # (layers, B, H, T)
+        for b, links in enumerate(expected[start : start + _BATCH]):
+            for source, target in links:
+                hits += pointed[:, b, :, target] == source
+    rates = 1 - 2 * hits / max(n_links, 1)
+    return [
+        HeadScore(AttentionHead(layer=layer, head=head), float(rates[layer, head]))
+        for layer in range(config.n_decoder_layers)
+        for head in range(config.n_heads)
+    ]
+
+
+def statistical_links(pairs: Sequence[_Pair]) -> list[_Links]:
+    """Align tokens by how often they come together: IBM model 1 near the diagonal, in both directions, intersected."""
+    there = _best_sources(pairs)
+    back = _best_sources([(target, source) for source, target in pairs])
+    return [
+        {(s, t) for t, s in enumerate(sources) if s >= 0 and targets[s] == t}
+        for sources, targets in zip(there, back, strict=True)
+    ]
+
+
+def _best_sources(pairs: Sequence[_Pair]) -> list[list[int]]:
+    """Give for each target token the place of the source token that it most likely comes from, -1 for none.
+
+    Every possible link of the corpus is an entry of flat arrays, so that a round is a few passes of numpy.
+    """
+    nothing = 1 + max((token for source, _ in pairs for token in source), default=0)  # where what has no source is from
+    src, tgt, group, place, prior = ([] for _ in range(5))
+    first = 0
+    for source, target in pairs:
+        n_src, n_tgt = len(source), len(target)
+        if not n_src or not n_tgt:
+            continue
+        rows = np.arange(n_tgt)[:, None]  # (T, 1)
+        distance = np.abs((rows + 0.5) / n_tgt - (np.arange(n_src) + 0.5) / n_src)  # (T, S)
+        near = np.exp(-_DIAGONAL * distance)
+        near *= (1 - _NULL) / near.sum(axis=1, keepdims=True)
+        prior.append(np.hstack([near, np.full((n_tgt, 1), _NULL)]).ravel())  # the last column is nothing
+        src.append(np.tile([*source, nothing], n_tgt))
+        place.append(np.tile([*range(n_src), -1], n_tgt))
+        tgt.append(np.repeat(target, n_src + 1))
+        group.append(np.repeat(first + rows[:, 0], n_src + 1))
+        first += n_tgt
+    if not first:
+        return [[-1] * len(target) for _, target in pairs]
+    prior_, place_, group_ = np.concatenate(prior), np.concatenate(place), np.concatenate(group)
+    src_, tgt_ = np.concatenate(src), np.concatenate(tgt)
+    kinds, kind = np.unique(src_ * (tgt_.max() + 1) + tgt_, return_inverse=True)
+    src_of_kind = kinds // (tgt_.max() + 1)
+    table = np.ones(len(kinds))  # p(target token | source token), for those that come together
+    for _ in range(_ROUNDS):
+        weight = prior_ * table[kind]
+        weight /= np.bincount(group_, weight)[group_]
+        counts = np.bincount(kind, weight)
+        table = counts / np.bincount(src_of_kind, counts)[src_of_kind]
+    weight = prior_ * table[kind]
+    order = np.lexsort((weight, group_))  # the last of each group is its heaviest
+    heaviest = order[np.append(np.flatnonzero(np.diff(group_[order])), len(order) - 1)]
+    best = iter(place_[heaviest].tolist())
+    return [[next(best) if source else -1 for _ in target] for source, target in pairs]
+
+
+@dataclass(frozen=True)
+class _CrossWeights:
+    """Keeps the weights of the decoder's attention to the source, and nothing else."""
+
+    kept: list[Tensor] = field(default_factory=list)  # a layer: (B, H, T, S)
+
+    def record(
+        self,
+        address: str,
+        operation: Operation,
+        inputs: tuple[Tensor, ...],
+        constants: dict[str, Any],
+        axes: tuple[str, ...],
+        code: str,
+    ) -> Tensor:
+        value = operation(*inputs, **constants)
+        if address.endswith(".cross.weights"):
+            self.kept.append(value)
+        return value
+
+
+@torch.inference_mode()
+def _pointed_at(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.int64]:
+    """Say which source token (layers, B, H, T) each head looks at most when it predicts a target token."""
+    device = model.output.weight.device
+    src = _padded([[*source, EOS] for source, _ in pairs]).to(device)  # (B, S)
+    tgt = _padded([[model.start_id, *target[:-1]] for _, target in pairs]).to(device)  # (B, T)
+    seen = _CrossWeights()
+    scope = Scope(seen)
+    model.read(tgt, model.start(model.encode(src, src != PAD), scope), scope)
+    is_word = ((src != PAD) & (src != EOS))[:, None, None]  # (B, 1, 1, S)
+    return np.stack([weights.masked_fill(~is_word, -1).argmax(dim=-1).cpu().numpy() for weights in seen.kept])
+
+
+def _padded(rows: list[list[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+
+
+def word_pieces(text: str, spans: Sequence[Span]) -> list[Span]:
+    """Say which pieces, from the first to before the end, each word of `text` is made of, as white space cuts it.
+
+    `spans` are the characters of each piece, as `Tokenizer.spans` and `decode_spans` give them. A word without
+    a piece of its own has an empty range.
+    """
+    words = []
+    for word in re.finditer(r"\S+", text):
+        own = [i for i, (begin, end) in enumerate(spans) if begin < word.end() and end > word.start()]
+        words.append((own[0], own[-1] + 1) if own else (0, 0))
+    return words
+
+
+def word_alignment(
+    attention: NDArray[np.float32], src_words: Sequence[Span], tgt_words: Sequence[Span], least: float = _LEAST_WEIGHT
+) -> list[tuple[int, int]]:
+    """Link each target word to the source word that it looks at most, as (source word, target word).
+
+    `attention` (T, S) is of pieces, words are ranges of them. What a row lacks of 1 went to the end mark, where a head
+    rests that looks for nothing: a word that gives less than `least` to every source word has no link.
+    """
+    links = []
+    for number, (first, end) in enumerate(tgt_words):
+        if first == end or not src_words:
+            continue
+        row = attention[first:end].mean(axis=0)  # (S,)
+        weights = [float(row[begin:behind].sum()) for begin, behind in src_words]
+        best = int(np.argmax(weights))
+        if weights[best] >= least:
+            links.append((best, number))
+    return sorted(links)
+
+
+def pharaoh(links: Sequence[tuple[int, int]]) -> str:
+    """Write links as `0-0 1-2`, source before target."""
+    return " ".join(f"{source}-{target}" for source, target in links)

@@ -1,0 +1,205 @@
+"""How CTranslate2 runs best here: each way of computing is tried for speed and for accuracy, once for each machine.
+
+int8 is not int8: on a CPU without VNNI the usual one is off by 0.08 to 0.13 in log-probability a token, ours (see
+`convert.ctranslate2`) by 0.01. A way that is off by more than 0.02, or finds translations that are less likely by more
+than that, is never chosen, however fast.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import random
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import ctranslate2
+import torch
+
+from glassformer.config import SearchConfig
+from glassformer.convert.ctranslate2 import Quantization, export_folder, fingerprint_of
+from glassformer.convert.folder import load_model, read_config
+from glassformer.model.transformer import Transformer
+from glassformer.text.vocab import EOS, PAD, SPECIAL
+from glassformer.translate.ctranslate2_engine import CTranslate2Engine, Setup
+from glassformer.translate.engine import Request, Source
+
+__all__ = ["Measured", "candidates", "choose_setup", "load_cached_export", "load_engine", "made_up", "measure"]
+
+_MOST_ERROR: Final = 0.02  # of a log-probability, a token
+_WORTH_IT: Final = 0.9  # of float32's time; what gains less is not worth any difference
+_ROUNDS: Final = 3  # of which the fastest counts
+_LONGEST: Final = 32  # tokens
+_SENTENCES: Final = 16  # for each core, and in a batch
+_ENVIRONMENT: Final = ("CT2_USE_MKL", "CT2_FORCE_CPU_ISA", "OMP_NUM_THREADS")  # what else CTranslate2 goes by
+
+_Ids = Sequence[Sequence[int]]
+
+
+class Measured(NamedTuple):
+    """What came out of trying one way of computing."""
+
+    setup: Setup
+    seconds: float  # for all sentences
+    error: float  # mean difference from torch in the log-probability of a token
+    loss: float  # how much less likely its own translations are, a token
+
+    @property
+    def is_accurate(self) -> bool:
+        """Whether one may translate with it."""
+        return self.error <= _MOST_ERROR and self.loss <= _MOST_ERROR
+
+
+def load_engine(model_folder: str | Path, setup: Setup | None = None, sentences: _Ids = ()) -> CTranslate2Engine:
+    """Load a model folder into CTranslate2, as is best on this machine; the first time takes some seconds.
+
+    `sentences` are tokens of typical sources, for the probe; without any it makes some up.
+    """
+    setup = setup or choose_setup(model_folder, sentences)
+    return CTranslate2Engine(load_cached_export(model_folder, setup.quantization), setup)
+
+
+def load_cached_export(model_folder: str | Path, quantization: Quantization = "float32") -> Path:
+    """Give the folder with the export of a model, which is made if it is missing or older than the model.
+
+    It lies in the model's folder, or in the user's cache where that cannot be written.
+    """
+    suffix = "" if quantization == "float32" else f"-{quantization}"
+    folder = _home(Path(model_folder)) / f"ctranslate2{suffix}"
+    export_folder(model_folder, folder, quantization)
+    return folder
+
+
+def choose_setup(model_folder: str | Path, sentences: _Ids = ()) -> Setup:
+    """Give the fastest of the accurate ways to run a model here, tried now or remembered."""
+    fingerprint = fingerprint_of(model_folder)
+    memory = _home(Path(model_folder)) / "ctranslate2.json"
+    known = _recall(memory, fingerprint)
+    if _machine() not in known:
+        known[_machine()] = _best(measure(model_folder, sentences)).setup
+        _remember(memory, fingerprint, known)
+    return known[_machine()]
+
+
+def _best(tried: Sequence[Measured]) -> Measured:
+    by_speed = sorted(tried, key=lambda each: each.seconds)
+    exact = next(each for each in by_speed if each.setup.quantization == "float32")
+    fastest = next((each for each in by_speed if each.is_accurate), exact)
+    return fastest if fastest.seconds < _WORTH_IT * exact.seconds else exact
+
+
+def candidates() -> list[Setup]:
+    """List the ways that this machine knows; the first is float32, the yardstick of the others."""
+    cores = _cores()
+    supported = ctranslate2.get_supported_compute_types("cpu")
+    kinds: list[Quantization] = [kind for kind in ("float32", "int8", "bfloat16", "float16") if kind in supported]
+    several = [Setup(kind, cores, 1) for kind in kinds]
+    return [*several, Setup("float32", 1, cores)] if cores > 1 else several
+
+
+def measure(model_folder: str | Path, sentences: _Ids) -> list[Measured]:
+    """Try each way on `sentences`, or on some that are made up."""
+    config = read_config(model_folder).model
+    longest = min(_LONGEST, config.max_positions - 1)
+    given = [sentence[:longest] for sentence in sentences if sentence]
+    sources = [Source(each) for each in given or made_up(config.src_vocab, _SENTENCES * _cores(), longest)]
+    request = Request(SearchConfig(max_length=longest))
+    tried: list[Measured] = []
+    pairs: list[tuple[Sequence[int], Sequence[int]]] = []
+    expected: list[float] = []
+    yardstick: CTranslate2Engine | None = None
+    for setup in candidates():
+        folder = load_cached_export(model_folder, setup.quantization)
+        engine = CTranslate2Engine(folder, setup._replace(batch=_SENTENCES))
+        list(engine.translate(sources[: setup.workers], request))  # the first call allocates
+        seconds = math.inf
+        for _ in range(_ROUNDS):
+            start = time.perf_counter()
+            found = dict(engine.translate(sources, request))
+            seconds = min(seconds, time.perf_counter() - start)
+        own: list[tuple[Sequence[int], Sequence[int]]] = [
+            (source.tokens, found[number][0].tokens) for number, source in enumerate(sources)
+        ]
+        if yardstick is None:
+            yardstick, pairs = engine, own
+            expected = _torch_log_probs(load_model(model_folder).float(), pairs)
+        gaps = [abs(a - b) for a, b in zip(expected, _flat(engine.log_probs(pairs)), strict=True)]
+        theirs = _flat(yardstick.log_probs(own))
+        loss = sum(expected) / len(expected) - sum(theirs) / len(theirs)
+        tried.append(Measured(setup, seconds, sum(gaps) / len(gaps), loss))
+        if engine is not yardstick:
+            engine.close()
+    return tried
+
+
+def made_up(vocab: int, count: int, longest: int = _LONGEST) -> list[list[int]]:
+    """Make sentences up, always the same."""
+    draws = random.Random(0)  # noqa: S311 - no secret
+    ids = range(len(SPECIAL), max(vocab, len(SPECIAL) + 1))
+    return [draws.choices(ids, k=draws.randint((longest + 3) // 4, longest)) for _ in range(count)]
+
+
+@torch.inference_mode()
+def _torch_log_probs(model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
+    """Ask our model for each token of the targets and their end marks, all in a row."""
+    src = _padded([[*source, EOS] for source, _ in pairs])  # (B, S)
+    tgt = _padded([[model.start_id, *target] for _, target in pairs])  # (B, T)
+    after = _padded([[*target, EOS] for _, target in pairs])
+    log_probs = model.decode(tgt, model.encode(src, src != PAD)).log_softmax(dim=-1)  # (B, T, V)
+    given: list[float] = log_probs.gather(2, after.unsqueeze(2)).squeeze(2)[after != PAD].tolist()
+    return given
+
+
+def _padded(rows: list[list[int]]) -> torch.Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+
+
+def _flat(rows: list[list[float]]) -> list[float]:
+    return [value for row in rows for value in row]
+
+
+def _home(model_folder: Path) -> Path:
+    if os.access(model_folder, os.W_OK):
+        return model_folder
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "glassformer" / fingerprint_of(model_folder)[:16]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _machine() -> str:
+    """Name what the speed and the accuracy of a model depend on."""
+    try:
+        cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        cpu = None
+    settings = [f"{name}={os.environ[name]}" for name in _ENVIRONMENT if name in os.environ]
+    name = cpu[1] if cpu else platform.processor() or platform.machine()
+    return ", ".join([name, f"{_cores()} cores", f"ctranslate2 {ctranslate2.__version__}", *settings])
+
+
+def _recall(path: Path, fingerprint: str) -> dict[str, Setup]:
+    """Read what was chosen for this model, on every machine that has used the folder."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["fingerprint"] != fingerprint:
+            return {}
+        return {machine: Setup(**setup) for machine, setup in content["setups"].items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}  # there is none, or somebody has written into it
+
+
+def _remember(path: Path, fingerprint: str, setups: dict[str, Setup]) -> None:
+    content = {"fingerprint": fingerprint, "setups": {machine: setup._asdict() for machine, setup in setups.items()}}
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
+        draft.write(json.dumps(content, indent=2) + "\n")
+    os.replace(draft.name, path)

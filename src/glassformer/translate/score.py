@@ -1,0 +1,124 @@
+"""How likely a model finds translations that are given: log-probability and perplexity, pair by pair.
+
+B pairs, T target length, D model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, tee
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassformer.config import CorpusConfig
+from glassformer.convert.folder import load_model
+from glassformer.data.batches import collate
+from glassformer.data.formats import Faults, OnFault, open_corpus
+from glassformer.data.pair import Pair
+from glassformer.model.transformer import Transformer
+from glassformer.text.tokenizer import Tokenizers
+from glassformer.text.vocab import PAD
+
+__all__ = ["PairScore", "Show", "perplexity", "score_file", "score_pairs"]
+
+Show = Callable[[str], None]  # hears a line
+
+_WINDOW: Final = 4096  # pairs that are sorted by length together
+_MAX_TOKENS: Final = 4096  # padded, of a batch
+_ROWS: Final = 1024  # positions whose probabilities over all words are held at once
+
+
+class PairScore(NamedTuple):
+    """What a model says of a pair; NaN if the pair is longer than the model's longest sequence."""
+
+    log_prob: float
+    n_tokens: int  # of the target, the end mark included
+
+    @property
+    def perplexity(self) -> float:
+        """How many words the model hesitates between."""
+        return perplexity(self.log_prob, self.n_tokens)
+
+
+def perplexity(log_prob: float, n_tokens: int) -> float:
+    """Turn the log-probability of so many tokens into a perplexity."""
+    return math.exp(min(-log_prob / max(n_tokens, 1), 700.0)) if log_prob == log_prob else math.nan
+
+
+def score_pairs(model: Transformer, tokenizers: Tokenizers, pairs: Iterable[Pair]) -> Iterator[PairScore]:
+    """Score pairs as they stand, in order and in constant memory; nothing is split."""
+    remaining = iter(pairs)
+    while window := list(islice(remaining, _WINDOW)):
+        sources = tokenizers.src.encode_batch([pair.src for pair in window])
+        targets = tokenizers.tgt.encode_batch([pair.tgt for pair in window])
+        yield from _score_window(model, sources, targets)
+
+
+def _score_window(
+    model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[PairScore]:
+    limit = model.config.max_positions if model.config.positions != "none" else math.inf
+    sizes = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+    scores = [PairScore(math.nan, len(target) + 1) for target in targets]
+    order = sorted((i for i, size in enumerate(sizes) if size <= limit), key=sizes.__getitem__)
+    while order:
+        count = max(1, _MAX_TOKENS // sizes[order[-1]])
+        numbers, order = order[-count:], order[:-count]
+        log_probs = _log_probs(model, [sources[i] for i in numbers], [targets[i] for i in numbers])
+        for i, log_prob in zip(numbers, log_probs.tolist(), strict=True):
+            scores[i] = scores[i]._replace(log_prob=log_prob)
+    return scores
+
+
+@torch.inference_mode()
+def _log_probs(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
+    """Give the log-probability (B,) of each target."""
+    batch = collate(sources, targets, model.start_id).to(model.output.weight.device)
+    hidden = model(batch.src, batch.tgt_in, batch.src_mask)  # (B, T, D)
+    is_token = batch.tgt_out != PAD  # (B, T)
+    chunks = zip(torch.split(hidden[is_token], _ROWS), torch.split(batch.tgt_out[is_token], _ROWS), strict=True)
+    given = [model.output(rows).log_softmax(dim=-1).gather(1, ids.unsqueeze(1)).squeeze(1) for rows, ids in chunks]
+    each = torch.zeros(is_token.shape, dtype=torch.float64, device=hidden.device)  # (B, T)
+    each[is_token] = torch.cat(given).double()
+    return each.sum(dim=1)
+
+
+def score_file(
+    folder: Path, corpus: CorpusConfig, on_fault: OnFault, as_json: bool, device: str, show: Show, say: Show
+) -> None:
+    """Score the pairs of a file; `show` hears a line for each, `say` what was skipped and the perplexity of all."""
+    model, tokenizers, faults = load_model(folder, device), Tokenizers.load(folder), Faults()
+    total, n_tokens, n_too_long = 0.0, 0, 0
+    # Scores come a window behind the pairs: two readers of one stream, of which the slower is never far behind.
+    pairs, again = tee(open_corpus(corpus, faults, on_fault))
+    for pair, score in zip(again, score_pairs(model, tokenizers, pairs), strict=True):
+        if math.isnan(score.log_prob):
+            n_too_long += 1
+        else:
+            total, n_tokens = total + score.log_prob, n_tokens + score.n_tokens
+        show(_as_json(pair, score) if as_json else f"{score.log_prob:.4f}\t{score.n_tokens}\t{score.perplexity:.4f}")
+    if faults.n_skipped:
+        for line in faults.report():
+            say(line)
+    if n_too_long:
+        say(f"{n_too_long:,} pairs are longer than the model's {model.config.max_positions:,} positions: not scored")
+    value = perplexity(total, n_tokens)
+    say(f"{faults.n_pairs:,} pairs, {n_tokens:,} tokens, log-probability {total:.2f}, perplexity {value:.3f}")
+
+
+def _as_json(pair: Pair, score: PairScore) -> str:
+    is_scored = not math.isnan(score.log_prob)
+    facts = {
+        "line": pair.line,
+        "src": pair.src,
+        "tgt": pair.tgt,
+        "log_prob": score.log_prob if is_scored else None,
+        "tokens": score.n_tokens,
+        "perplexity": score.perplexity if is_scored else None,
+    }
+    return json.dumps(facts, ensure_ascii=False)

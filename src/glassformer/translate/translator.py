@@ -1,0 +1,609 @@
+"""The Translator: text in, text out, and all that can be asked about how it came about.
+
+A text is cut into sentences and the white space between them; sentences are translated by an engine, in windows, and
+put back where they stood. Whatever a sentence needs a second search for (it went in circles, it was cut off, it says a
+forbidden word) happens here, so that all engines behave alike.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import SearchConfig
+from glassformer.convert.folder import About, load_model, read_config
+from glassformer.errors import ConfigError, ModelFileError, nearest
+from glassformer.text.sentences import cut_sentence, split_sentences
+from glassformer.text.tokenizer import Span, Tokenizers
+from glassformer.translate.alignment import word_alignment, word_pieces
+from glassformer.translate.engine import Engine, Found, Request, Source
+from glassformer.translate.loops import NGRAM, is_loop
+from glassformer.translate.mbr import agreement
+from glassformer.translate.translation import Hypothesis, Piece, Sentence, Token, Translation
+
+__all__ = ["DEFAULT_SEARCH", "ENGINES", "Say", "Translator"]
+
+ENGINES: Final = ("auto", "torch", "ctranslate2")
+Say = Callable[[str], None]  # hears, in a word, what is otherwise than asked for
+
+DEFAULT_SEARCH: Final = SearchConfig(width=5)
+
+_WORD: Final = re.compile(r"\S+")  # as `word_pieces` counts them
+_WINDOW: Final = 4096  # texts that are translated together: memory does not grow with a file
+_MOST_CHARACTERS: Final = 1 << 20  # of a window, but for the last text of it
+_SLACK: Final = 1.25  # parts of a sentence that is too long are not all of one length
+_MOST_ROUNDS: Final = 10  # searches for a translation without the forbidden words, which can be spelt in many ways
+
+
+class _Wish(NamedTuple):
+    """What a call asks for, ready for an engine."""
+
+    request: Request
+    prefix: tuple[int, ...]
+    prefix_text: str
+    suppressed: re.Pattern[str] | None
+    required: tuple[str, ...]
+    mbr: bool
+    n_best: int
+    tokens: bool
+    alignment: bool
+    attention: bool
+
+
+class _Part(NamedTuple):
+    """A sentence, or what one that is too long was cut into."""
+
+    text: str
+    is_first: bool  # of its text: it has the prefix and the required words
+
+
+class _Solved(NamedTuple):
+    """A part and what was found for it; nothing was looked for if it is white space."""
+
+    text: str
+    source: Source
+    found: list[Found]
+    looped: bool
+
+
+class Translator:
+    """A model that translates texts."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizers: Tokenizers,
+        about: About | None = None,
+        max_positions: int = 1024,
+        search: SearchConfig | None = None,
+        fallback: Callable[[], Engine] | None = None,
+        say: Say | None = None,
+        split: bool = True,
+    ) -> None:
+        """Put together what `load` reads from a folder; `fallback` makes the engine for what the first refuses."""
+        self.split = split
+        self.tokenizers = tokenizers
+        self.about = about or About()
+        self.search = search or self.about.search or DEFAULT_SEARCH
+        self.max_positions = max_positions
+        self._engine = engine
+        self._make_fallback = fallback
+        self._fallback: Engine | None = None
+        self._say = say or (lambda word: None)
+        self._said: set[str] = set()
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path | Sequence[str | Path],
+        engine: str = "auto",
+        search: SearchConfig | None = None,
+        threads: int = 0,
+        device: str = "cpu",
+        say: Say | None = None,
+        split: bool = True,
+    ) -> Self:
+        """Read a model folder, or several whose models decide together; `say` hears when an engine cannot do it.
+
+        Texts are cut into sentences unless `split` says that each is to be taken as one.
+        """
+        if engine not in ENGINES:
+            raise ConfigError(f"unknown engine {engine}; {nearest(engine, ENGINES)}")
+        folders = [_find(name) for name in ([model] if isinstance(model, str | Path) else model)]
+        if not folders:
+            raise ConfigError("no model to translate with: name a model folder")
+        configs = [read_config(folder) for folder in folders]
+        tokenizers = Tokenizers.load(folders[0])
+        for folder, config in zip(folders, configs, strict=True):
+            theirs = Tokenizers.load(folder)
+            if theirs != tokenizers:
+                raise ModelFileError(f"{folder} has another vocabulary than {folders[0]}; an ensemble shares one")
+            _check_tokenizers(folder, theirs, config.about, (config.model.src_vocab, config.model.tgt_vocab))
+
+        def with_torch() -> Engine:
+            return _torch_engine(folders, configs[0].about, threads, device)
+
+        fast = None if engine == "torch" else _ctranslate2_engine(folders, threads, device, engine == "auto", say)
+        positions = min(config.model.max_positions for config in configs)  # what an export has tables for, too
+        about = configs[0].about
+        if fast is None:
+            return cls(with_torch(), tokenizers, about, positions, search, None, say, split)
+        return cls(fast, tokenizers, about, positions, search, with_torch, say, split)
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine that translates unless it cannot."""
+        return self._engine.name
+
+    @overload
+    def translate(
+        self,
+        texts: str,
+        *,
+        search: SearchConfig | None = ...,
+        prefix: str = ...,
+        suppress: Sequence[str] = ...,
+        require: Sequence[str] = ...,
+    ) -> str: ...
+
+    @overload
+    def translate(
+        self,
+        texts: list[str],
+        *,
+        search: SearchConfig | None = ...,
+        prefix: str = ...,
+        suppress: Sequence[str] = ...,
+        require: Sequence[str] = ...,
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self,
+        texts: Iterator[str],
+        *,
+        search: SearchConfig | None = ...,
+        prefix: str = ...,
+        suppress: Sequence[str] = ...,
+        require: Sequence[str] = ...,
+    ) -> Iterator[str]: ...
+
+    def translate(
+        self,
+        texts: str | list[str] | Iterator[str],
+        *,
+        search: SearchConfig | None = None,
+        prefix: str = "",
+        suppress: Sequence[str] = (),
+        require: Sequence[str] = (),
+    ) -> str | list[str] | Iterator[str]:
+        """Translate a text, a list of texts, or a stream of them as it comes; see `results` for the settings."""
+        wish = self._wish(search, 1, prefix, suppress, require, tokens=False, alignment=False, attention=False)
+        if isinstance(texts, str):
+            return self._translate([texts], wish)[0].text
+        found = (translation.text for translation in self._stream(texts, wish))
+        return list(found) if isinstance(texts, list) else found
+
+    @overload
+    def results(
+        self,
+        texts: str,
+        *,
+        search: SearchConfig | None = ...,
+        n_best: int = ...,
+        prefix: str = ...,
+        suppress: Sequence[str] = ...,
+        require: Sequence[str] = ...,
+        token_probabilities: bool = ...,
+        alignment: bool = ...,
+        attention: bool = ...,
+    ) -> Translation: ...
+
+    @overload
+    def results(
+        self,
+        texts: list[str],
+        *,
+        search: SearchConfig | None = ...,
+        n_best: int = ...,
+        prefix: str = ...,
+        suppress: Sequence[str] = ...,
+        require: Sequence[str] = ...,
+        token_probabilities: bool = ...,
+        alignment: bool = ...,
+        attention: bool = ...,
+    ) -> list[Translation]: ...
+
+    @overload
+    def results(
+        self,
+        texts: Iterator[str],
+        *,
+        search: SearchConfig | None = ...,
+        n_best: int = ...,
+        prefix: str = ...,
+        suppress: Sequence[str] = ...,
+        require: Sequence[str] = ...,
+        token_probabilities: bool = ...,
+        alignment: bool = ...,
+        attention: bool = ...,
+    ) -> Iterator[Translation]: ...
+
+    def results(
+        self,
+        texts: str | list[str] | Iterator[str],
+        *,
+        search: SearchConfig | None = None,
+        n_best: int = 1,
+        prefix: str = "",
+        suppress: Sequence[str] = (),
+        require: Sequence[str] = (),
+        token_probabilities: bool = False,
+        alignment: bool = False,
+        attention: bool = False,
+    ) -> Translation | list[Translation] | Iterator[Translation]:
+        """Translate, and tell what is asked for besides the text; order is kept.
+
+        The `prefix` begins each text. Words to `suppress` do not come, as they stand or with a capital; words to
+        `require` come as they stand, and a text is not cut into sentences then. `n_best` widens the search if need be.
+        """
+        wish = self._wish(search, n_best, prefix, suppress, require, token_probabilities, alignment, attention)
+        if isinstance(texts, str):
+            return self._translate([texts], wish)[0]
+        found = self._stream(texts, wish)
+        return list(found) if isinstance(texts, list) else found
+
+    def close(self) -> None:
+        """Let go of threads and memory."""
+        self._engine.close()
+        if self._fallback is not None:
+            self._fallback.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wish(
+        self,
+        search: SearchConfig | None,
+        n_best: int,
+        prefix: str,
+        suppress: Sequence[str],
+        require: Sequence[str],
+        tokens: bool,
+        alignment: bool,
+        attention: bool,
+    ) -> _Wish:
+        """Check what a call asks for, and write it for an engine."""
+        for word in (*suppress, *require):
+            if not word.strip():
+                raise ConfigError(f"suppress and require take words, and {word!r} is none")
+        both = sorted(set(suppress) & set(require))
+        if both:
+            raise ConfigError(f"{both[0]!r} is to be suppressed and required; one of both")
+        if n_best < 1:
+            raise ConfigError(f"n_best={n_best}: at least the best one is given")
+        encode = self.tokenizers.tgt.encode
+        forced = tuple(encode(prefix.rstrip()))
+        settings = self._within_limits(search or self.search, n_best, len(forced))
+        unwanted = [variant for word in suppress for variant in _variants(word.strip())]
+        return _Wish(
+            Request(
+                settings.model_copy(update={"method": "sample"}) if settings.method == "mbr" else settings,
+                tuple(tuple(encode(word)) for word in unwanted),
+                tuple(tuple(encode(word.strip())) for word in require),
+                settings.width if settings.method == "mbr" else n_best,
+                tokens,
+                alignment or attention,
+            ),
+            forced,
+            prefix.rstrip(),
+            re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in unwanted)) if unwanted else None,
+            tuple(word.strip() for word in require),
+            settings.method == "mbr",
+            n_best,
+            tokens,
+            alignment,
+            attention,
+        )
+
+    def _within_limits(self, search: SearchConfig, n_best: int, n_forced: int) -> SearchConfig:
+        """Fit a search to the model's longest sequence and to the hypotheses that are asked for."""
+        changes = {
+            "max_length": min(search.max_length, self.max_positions),
+            "width": math.ceil(max(search.width, n_best) / search.groups) * search.groups,
+        }
+        if n_forced >= changes["max_length"]:
+            raise ConfigError(f"the prefix has {n_forced} tokens, max_length={changes['max_length']} leaves no room")
+        return SearchConfig.parse({**search.model_dump(), **changes}, "search")
+
+    def _stream(self, texts: Iterable[str], wish: _Wish) -> Iterator[Translation]:
+        window: list[str] = []
+        size = 0
+        for text in texts:
+            window.append(text)
+            size += len(text)
+            if len(window) == _WINDOW or size > _MOST_CHARACTERS:
+                yield from self._translate(window, wish)
+                window, size = [], 0
+        yield from self._translate(window, wish)
+
+    def _translate(self, texts: list[str], wish: _Wish) -> list[Translation]:
+        """Translate a window of texts."""
+        whole = bool(wish.request.required) or not self.split
+        spans = [self._spans(text, whole) for text in texts]
+        parts: list[_Part] = []
+        for of_text in spans:
+            sentences = [span for span in of_text if not span.isspace()]
+            parts += [_Part(sentence, number == 0) for number, sentence in enumerate(sentences)]
+        solved = iter(self._solve(parts, wish))
+        return [
+            self._put_together(text, _interleave(of_text, solved), wish)
+            for text, of_text in zip(texts, spans, strict=True)
+        ]
+
+    def _spans(self, text: str, whole: bool) -> list[str]:
+        if not whole:
+            return split_sentences(text, self.about.src_lang)
+        core = text.strip()
+        start = text.find(core)
+        return [span for span in (text[:start], core, text[start + len(core) :]) if span]
+
+    def _solve(self, parts: Sequence[_Part], wish: _Wish) -> list[list[_Solved]]:
+        """Translate parts, each of which comes back as one or, if it was too long, as several and their gaps."""
+        limit = max(wish.request.search.max_length - 1, 1)  # a translation is about as long as its source
+        encoded = self.tokenizers.src.encode_batch([part.text for part in parts])
+        sources = [
+            Source(tokens, wish.prefix if part.is_first else ()) for tokens, part in zip(encoded, parts, strict=True)
+        ]
+        solved: list[list[_Solved]] = [[] for _ in parts]
+        fits = [i for i, source in enumerate(sources) if len(source.tokens) <= limit or len(parts[i].text) == 1]
+        # One character that is longer than the model's longest sequence cannot be cut as a text.
+        short = [sources[i]._replace(tokens=sources[i].tokens[: self.max_positions - 1]) for i in fits]
+        for i, (found, looped) in zip(fits, self._search(short, [parts[i].is_first for i in fits], wish), strict=True):
+            is_cut_off = not (found[0].ended or looped) and 2 * len(sources[i].tokens) > limit
+            if not is_cut_off or len(parts[i].text) == 1:
+                solved[i] = [_Solved(parts[i].text, sources[i], found, looped)]
+
+        too_long = [i for i, of_part in enumerate(solved) if not of_part]
+        if too_long:
+            smaller = [self._cut(parts[i], max(2, math.ceil(_SLACK * len(encoded[i]) / limit))) for i in too_long]
+            answers = iter(self._solve([part for some in smaller for part in some if not part.text.isspace()], wish))
+            for i, some in zip(too_long, smaller, strict=True):
+                solved[i] = _interleave([part.text for part in some], answers)
+        return solved
+
+    def _cut(self, part: _Part, n_parts: int) -> list[_Part]:
+        spans: list[str] = []
+        for span in cut_sentence(part.text, n_parts):
+            spans += self._spans(span, whole=True)
+        return [_Part(span, part.is_first and number == 0) for number, span in enumerate(spans)]
+
+    def _search(
+        self, sources: Sequence[Source], is_first: Sequence[bool], wish: _Wish
+    ) -> list[tuple[list[Found], bool]]:
+        """Search for each source, and once more where the first search went astray."""
+        if wish.request.required and not all(is_first):
+            others = wish._replace(request=wish.request._replace(required=()), required=())
+            answers: dict[int, tuple[list[Found], bool]] = {}
+            for of_kind, first in ((wish, True), (others, False)):
+                numbers = [i for i, is_such in enumerate(is_first) if is_such is first]
+                some = self._search([sources[i] for i in numbers], [True] * len(numbers), of_kind)
+                answers.update(zip(numbers, some, strict=True))
+            return [answers[i] for i in range(len(sources))]
+        found = self._found(sources, wish.request, wish)
+        loops = [i for i, of_one in enumerate(found) if is_loop(of_one[0].tokens, sources[i].tokens)]
+        if loops:
+            strict = wish.request.search.model_copy(update={"no_repeat_ngram": NGRAM})
+            again = self._found([sources[i] for i in loops], wish.request._replace(search=strict), wish)
+            for i, of_one in zip(loops, again, strict=True):
+                found[i] = of_one
+        looped = set(loops)
+        return [(of_one, i in looped) for i, of_one in enumerate(found)]
+
+    def _found(self, sources: Sequence[Source], request: Request, wish: _Wish) -> list[list[Found]]:
+        """Search for each source, again while a suppressed word comes, and rank what was drawn."""
+        found = self._run(sources, request)
+        pattern = wish.suppressed
+        for _ in range(_MOST_ROUNDS if pattern else 0):
+            spelt = {i: self._spellings(of_one, wish) for i, of_one in enumerate(found)}
+            numbers = [i for i, spellings in spelt.items() if spellings]
+            new = {spelling for i in numbers for spelling in spelt[i]}.difference(request.suppressed)
+            if not new:
+                break
+            request = request._replace(suppressed=(*request.suppressed, *sorted(new)))
+            for i, of_one in zip(numbers, self._run([sources[i] for i in numbers], request), strict=True):
+                found[i] = of_one
+        if pattern and any(self._spellings(of_one, wish) for of_one in found):
+            self._say_once("a suppressed word comes all the same: the model finds ever new ways to spell it")
+        for word in wish.required:
+            if any(word not in self.tokenizers.tgt.decode(of_one[0].tokens) for of_one in found):
+                self._say_once(f"the required word {word} does not come everywhere: the search found no place for it")
+        return [self._rank(of_one)[: wish.n_best] for of_one in found] if wish.mbr else found
+
+    def _spellings(self, found: Sequence[Found], wish: _Wish) -> set[tuple[int, ...]]:
+        """Give the token sequences that suppressed words came as, the forced prefix left alone."""
+        assert wish.suppressed is not None
+        spellings: set[tuple[int, ...]] = set()
+        for hypothesis in found:
+            text = self.tokenizers.tgt.decode(hypothesis.tokens)
+            forced = len(wish.prefix_text) if text.startswith(wish.prefix_text) else 0
+            matches = [match for match in wish.suppressed.finditer(text) if match.end() > forced]
+            spans = self.tokenizers.tgt.decode_spans(hypothesis.tokens) if matches else []
+            for match in matches:
+                inside = (begin < match.end() and end > match.start() for begin, end in spans)
+                spellings.add(tuple(compress(hypothesis.tokens, inside)))
+        return spellings
+
+    def _rank(self, draws: list[Found]) -> list[Found]:
+        """Rank draws by how much the others agree with each."""
+        means = agreement([self.tokenizers.tgt.decode(draw.tokens) for draw in draws])
+        ranked = [draw._replace(score=mean) for draw, mean in zip(draws, means, strict=True)]
+        return sorted(ranked, key=lambda draw: -draw.score)
+
+    def _run(self, sources: Sequence[Source], request: Request) -> list[list[Found]]:
+        """Let the engine that can do it search; where it finds nothing, the translation is empty."""
+        if not sources:
+            return []
+        found = [[Found([], -math.inf, -math.inf, False)] for _ in sources]
+        for number, hypotheses in self._engine_for(request).translate(sources, request):
+            found[number] = hypotheses or found[number]
+        return found
+
+    def _engine_for(self, request: Request) -> Engine:
+        reason = self._engine.refuses(request)
+        if reason is None:
+            return self._engine
+        if self._make_fallback is None:
+            raise ConfigError(f"the engine {self._engine.name} cannot do this: {reason}")
+        if self._fallback is None:
+            self._fallback = self._make_fallback()
+        self._say_once(f"{self._engine.name} cannot do {reason}: {self._fallback.name} does it")
+        reason = self._fallback.refuses(request)
+        if reason is not None:
+            raise ConfigError(f"no engine can do this: {reason}")
+        return self._fallback
+
+    def _say_once(self, word: str) -> None:
+        if word not in self._said:
+            self._said.add(word)
+            self._say(word)
+
+    def _put_together(self, src: str, solved: Sequence[_Solved], wish: _Wish) -> Translation:
+        """Make a text of its translated sentences and the white space between them."""
+        sentences: list[Sentence] = []
+        texts: list[str] = []
+        src_start = start = 0
+        for part in solved:
+            text = part.text
+            if part.found:
+                sentence = self._sentence(part, src_start, start, wish)
+                sentences.append(sentence)
+                text = sentence.hypotheses[0].text
+            texts.append(text)
+            src_start, start = src_start + len(part.text), start + len(text)
+        return Translation(src, "".join(texts), tuple(sentences))
+
+    def _sentence(self, part: _Solved, src_start: int, start: int, wish: _Wish) -> Sentence:
+        decode = self.tokenizers.tgt.decode
+        hypotheses = tuple(
+            Hypothesis(decode(one.tokens), one.log_prob, one.score, one.ended, len(one.tokens) + one.ended)
+            for one in part.found
+        )
+        best = part.found[0]
+        sentence = Sentence(
+            (src_start, src_start + len(part.text)), (start, start + len(hypotheses[0].text)), hypotheses, part.looped
+        )
+        if not (wish.tokens or wish.request.attention):
+            return sentence
+        spans = self.tokenizers.tgt.decode_spans(best.tokens)
+        log_probs = best.token_log_probs
+        probabilities = [None] * len(spans) if log_probs is None else [math.exp(p) for p in log_probs[: len(spans)]]
+        pieces = self.tokenizers.tgt.pieces(best.tokens)
+        sentence = sentence._replace(tokens=tuple(map(Token, pieces, _shift(spans, start), probabilities)))
+        if best.attention is None:
+            return sentence
+        src_spans = self.tokenizers.src.spans(part.text)
+        src_pieces = self.tokenizers.src.pieces(part.source.tokens)
+        if wish.alignment:
+            src_words, words = _align(best.attention, part.text, src_spans, hypotheses[0].text, spans)
+            links = zip(_shift(src_words, src_start), _shift(words, start), strict=True)
+            sentence = sentence._replace(alignment=tuple(links))
+        return sentence._replace(
+            src_tokens=tuple(map(Piece, src_pieces, _shift(src_spans, src_start))),
+            attention=best.attention if wish.attention else None,
+        )
+
+
+def _align(
+    attention: NDArray[np.float32], src: str, src_spans: Sequence[Span], text: str, spans: Sequence[Span]
+) -> tuple[list[Span], list[Span]]:
+    """Give the words that belong together, as characters of the source and of the translation."""
+    links = word_alignment(attention, word_pieces(src, src_spans), word_pieces(text, spans))
+    src_words, words = ([word.span() for word in _WORD.finditer(side)] for side in (src, text))
+    return [src_words[one] for one, _ in links], [words[other] for _, other in links]
+
+
+def _interleave(spans: Iterable[str], solved: Iterator[list[_Solved]]) -> list[_Solved]:
+    """Put the answers for sentences, in order, between the white space that stands between them."""
+    parts: list[_Solved] = []
+    for span in spans:
+        parts += [_Solved(span, Source(()), [], False)] if span.isspace() else next(solved)
+    return parts
+
+
+def _shift(spans: Iterable[Span], by: int) -> list[Span]:
+    return [(start + by, end + by) for start, end in spans]
+
+
+def _variants(word: str) -> list[str]:
+    """Write a word as it stands and as it begins a sentence."""
+    return list(dict.fromkeys([word, word[0].upper() + word[1:]]))
+
+
+def _find(model: str | Path) -> Path:
+    """Find the folder of a model."""
+    folder = Path(model)
+    if not folder.exists() and isinstance(model, str) and folder.name == model:
+        raise ModelFileError(f"{model}: no such model folder, and no model of that name comes with glassformer")
+    return folder
+
+
+def _torch_engine(folders: Sequence[Path], about: About, threads: int, device: str) -> Engine:
+    import torch
+
+    from glassformer.translate.torch_engine import TorchEngine
+
+    if threads:
+        torch.set_num_threads(threads)
+    return TorchEngine([load_model(folder, device) for folder in folders], about.alignment)
+
+
+def _ctranslate2_engine(
+    folders: Sequence[Path], threads: int, device: str, may_be_none: bool, say: Say | None
+) -> Engine | None:
+    """Load CTranslate2; None, with a word, if it cannot express the model and nobody insists."""
+    from glassformer.translate.probe import choose_setup, load_engine
+
+    reason = "an ensemble" if len(folders) > 1 else f"device={device}" if device != "cpu" else ""
+    if not reason:
+        try:
+            setup = choose_setup(folders[0])
+            if threads:
+                several = setup.workers > 1
+                setup = setup._replace(workers=threads if several else 1, threads=1 if several else threads)
+            return load_engine(folders[0], setup)
+        except (ConfigError, ModelFileError) as error:  # not expressible, or nowhere to keep the export
+            reason = str(error)
+    if not may_be_none:
+        raise ConfigError(f"ctranslate2 cannot translate with this: {reason}")
+    if say is not None:
+        say(f"ctranslate2 cannot translate with this ({reason}): torch does")
+    return None
+
+
+def _check_tokenizers(folder: Path, tokenizers: Tokenizers, about: About, sizes: tuple[int, int]) -> None:
+    for side, tokenizer, size in zip(("source", "target"), tokenizers, sizes, strict=True):
+        if tokenizer.vocab_size > size:
+            raise ModelFileError(
+                f"{folder}: the {side} vocabulary has {tokenizer.vocab_size:,} ids, the model knows {size:,}; "
+                "they do not belong together"
+            )
+    fingerprints = tuple(tokenizer.sha256 for tokenizer in tokenizers)
+    if about.tokenizer_sha256 and set(about.tokenizer_sha256) != set(fingerprints):
+        raise ModelFileError(
+            f"{folder}: the vocabulary is not the one that the model was trained with "
+            f"({fingerprints[0][:12]}…, trained with {about.tokenizer_sha256[0][:12]}…); copy the folder again"
+        )

@@ -1,0 +1,147 @@
+"""The head that was planted is found, links that were planted are learnt, and words come from their pieces."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glassformer.config import ModelConfig, TokenizerConfig
+from glassformer.model.decoder import DecoderLayer
+from glassformer.model.trace import look
+from glassformer.model.transformer import Transformer
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.vocab import EOS
+from glassformer.translate.alignment import (
+    choose_head,
+    pharaoh,
+    score_heads,
+    statistical_links,
+    word_alignment,
+    word_pieces,
+)
+
+VOCAB = 60
+WORDS = 40
+
+
+def pairs(count: int, backwards: bool = False, seed: int = 0) -> list[tuple[list[int], list[int]]]:
+    """Make up a language whose words are those of another plus 10, in the same order or backwards."""
+    draws = random.Random(seed)
+    sources = [draws.sample(range(4, WORDS), draws.randint(2, 12)) for _ in range(count)]
+    return [(s, [t + 10 for t in (reversed(s) if backwards else s)]) for s in sources]
+
+
+def planted(layer: int, head: int) -> Transformer:
+    """Make a model in which one head looks at its own place of the source, and all others everywhere."""
+    torch.manual_seed(0)
+    model = Transformer(
+        ModelConfig(
+            src_vocab=VOCAB, tgt_vocab=VOCAB, d_model=32, n_heads=4, d_ff=0, norm="none", max_positions=40,
+            n_encoder_layers=1, n_decoder_layers=3,
+        )
+    ).eval()  # fmt: skip
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()  # so a token's vector is its position from bottom to top
+        decoder_layer = model.decoder.layers[layer]
+        assert isinstance(decoder_layer, DecoderLayer)
+        attention = decoder_layer.cross_attention
+        for part in (0, 1):  # queries and keys of the head: the fastest sines and cosines
+            rows = slice(part * 32 + head * 8, part * 32 + head * 8 + 8)
+            attention.projection.weight[rows, :8] = 5 * torch.eye(8)
+    return model
+
+
+@pytest.mark.parametrize(("layer", "head"), [(0, 0), (1, 3), (2, 1)])
+def test_the_planted_head_is_found(layer: int, head: int) -> None:
+    model = planted(layer, head)
+    trace = look(model, [9, 8, 7, 6, EOS], [model.start_id, 19, 18, 17])
+    weights = trace[f"dec.{layer}.cross.h{head}.weights"]
+    assert isinstance(weights, torch.Tensor)
+    assert weights.argmax(dim=-1).tolist() == [0, 1, 2, 3]
+
+    found = choose_head(model, pairs(200))
+    assert (found.layer, found.head) == (layer, head)
+    scores = {(each.head.layer, each.head.head): each.error_rate for each in score_heads(model, pairs(200))}
+    assert len(scores) == 3 * 4
+    assert scores[layer, head] < 0.02
+    assert min(rate for place, rate in scores.items() if place != (layer, head)) > 0.5
+
+
+def test_padding_and_empty_sides_do_not_matter() -> None:
+    model = planted(1, 2)
+    together = score_heads(model, [([], [5]), *pairs(40), ([5], [])])
+    assert together == score_heads(model, pairs(40))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_statistical_links_are_the_planted_ones(backwards: bool) -> None:
+    corpus = pairs(300, backwards)
+    hits = wrong = 0
+    for (source, target), links in zip(corpus, statistical_links(corpus), strict=True):
+        right = {(source.index(word - 10), place) for place, word in enumerate(target)}
+        hits += len(links & right)
+        wrong += len(links - right)
+    total = sum(len(source) for source, _ in corpus)
+    assert hits > 0.97 * total
+    assert wrong < 0.01 * total
+
+
+def test_a_word_that_comes_from_nothing_has_no_link() -> None:
+    corpus = [(source, [50, *target]) for source, target in pairs(300)]
+    linked = sum(any(place == 0 for _, place in links) for links in statistical_links(corpus))
+    assert linked < 30
+
+
+def test_nothing_has_no_links() -> None:
+    assert statistical_links([]) == []
+    assert statistical_links([([], [5]), ([4], [])]) == [set(), set()]
+    assert statistical_links([([], [5]), ([4], [7])]) == [set(), {(0, 0)}]
+
+
+def test_pieces_of_words() -> None:
+    #       the  r   ac   coon   's    bed
+    spans = [(0, 3), (3, 5), (5, 7), (7, 11), (11, 13), (13, 18)]
+    assert word_pieces("the raccoon's  bed", spans) == [(0, 1), (1, 5), (5, 6)]
+    assert word_pieces("", []) == []
+
+
+def test_links_of_words() -> None:
+    attention = np.array(
+        [
+            [0.1, 0.3, 0.3, 0.2],  # two pieces of one source word outweigh a heavier single one
+            [0.0, 0.1, 0.1, 0.7],
+            [0.0, 0.0, 0.0, 0.9],
+            [0.02, 0.02, 0.0, 0.01],  # rests on the end mark
+            [0.9, 0.0, 0.0, 0.0],
+        ],
+        np.float32,
+    )
+    src, tgt = [(0, 1), (1, 3), (3, 4)], [(0, 1), (1, 3), (3, 4), (4, 5)]
+    assert word_alignment(attention, src, tgt) == [(0, 3), (1, 0), (2, 1)]
+    assert pharaoh(word_alignment(attention, src, tgt)) == "0-3 1-0 2-1"
+    assert pharaoh([]) == ""
+    assert word_alignment(attention[:0, :0], [], []) == []
+
+
+@cache
+def _tokenizer() -> Tokenizer:
+    return Tokenizer.train(["ab ba abba", "baba aba"], TokenizerConfig(vocab_size=265))
+
+
+@given(st.text(alphabet="ab ç€ \u2028\t", max_size=20), st.text(alphabet="ab ç€ \u2028\t", max_size=20))
+def test_links_name_words_that_exist(source: str, target: str) -> None:
+    tokenizer = _tokenizer()
+    src, tgt = (word_pieces(text, tokenizer.spans(text)) for text in (source, target))
+    assert (len(src), len(tgt)) == (len(source.split()), len(target.split()))
+    shape = (len(tokenizer.encode(target)), len(tokenizer.encode(source)))
+    attention = np.random.default_rng(0).dirichlet(np.ones(shape[1] + 1), shape[0])[:, :-1].astype(np.float32)
+    for first, second in word_alignment(attention.reshape(shape), src, tgt):
+        assert 0 <= first < len(src)
+        assert 0 <= second < len(tgt)
