@@ -52,6 +52,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in held} == {"glassformer", information}
     assert {"glassformer/py.typed", f"{information}/licenses/LICENSE"} <= held
     source = ROOT / "src"
+    static = {str(path.relative_to(source)) for path in (source / "glassformer/explain/static").iterdir()}
+    assert static <= held
     modules = {str(path.relative_to(source)) for path in (source / "glassformer").rglob("*.py")}
     assert {name for name in held if name.endswith(".py")} == modules
 

@@ -21,6 +21,7 @@ __all__ = [
     "average",
     "check",
     "evaluate",
+    "explain",
     "export",
     "info",
     "main",
@@ -130,6 +131,52 @@ def average(
     from glassformer.training.average import average_run
 
     average_run(run, out, last)
+
+
+@app.command()
+def explain(
+    words: Annotated[list[str] | None, typer.Argument(help="A sentence.", metavar="[MODEL] [SENTENCE]")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="A model folder; the same as MODEL.")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="Explain one number: enc.0.self.h1.weights[2,5].")] = None,
+    depth: Annotated[int, typer.Option("--depth", help="With --at: go back so many times.", min=0)] = 0,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the page here, in one file.")] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Write all numbers here.")] = None,
+    with_weights: Annotated[
+        list[str] | None, typer.Option("--with-weights", help="And the matrices of these tensors: enc.0.self.*")
+    ] = None,
+    live: Annotated[bool, typer.Option("--open", help="Open the live page, to type sentences into.")] = False,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="With --open: start a browser.")] = True,
+    beam: Annotated[int | None, typer.Option("--beam", help="Hypotheses; 1 is greedy.", min=1)] = None,
+    search: Annotated[
+        list[str] | None, typer.Option("--search", help="NAME=VALUE, any setting of the search: length_penalty=0.6.")
+    ] = None,
+    force: Annotated[list[str] | None, typer.Option("--force", help="STEP=WORD: this word comes at that step.")] = None,
+    reference: Annotated[str | None, typer.Option("--reference", help="How a person translates it.")] = None,
+    engine: Annotated[str, typer.Option(help="Whose text is compared: torch, ctranslate2 or auto.")] = "auto",
+) -> None:
+    """Show how a sentence is translated, number by number: in the terminal, as a page, or live in the browser."""
+    from glassformer.explain.show import model_and_text
+
+    model, text = model_and_text(words or [], model, needs_text=not live)
+
+    from glassformer.explain.show import Wanted, run_explain
+    from glassformer.translate.filter import search_settings
+    from glassformer.translate.translator import Translator
+
+    settings = [*(search or ()), *([] if beam is None else [f"width={beam}"])]
+    wanted = Wanted(at, depth, html, as_json, tuple(with_weights or ()), tuple(force or ()), reference)
+    with Translator.load(model, engine, say=_say) as translator:
+        translator.search = search_settings(settings, translator.search)
+        if not live:
+            run_explain(translator, text, Path(model).name, wanted)
+            return
+
+        from glassformer.explain.live import serve_page
+
+        try:
+            serve_page(translator, text, Path(model).name, browser, _say)
+        except KeyboardInterrupt:
+            _say("stopped")
 
 
 @app.command()

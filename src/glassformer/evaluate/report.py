@@ -17,8 +17,6 @@ from glassformer.evaluate.scores import METRICS, Comparison, compare
 
 __all__ = ["evaluate_systems"]
 
-Say = Callable[[str], None]
-
 
 def evaluate_systems(
     systems: Sequence[str],
@@ -31,7 +29,7 @@ def evaluate_systems(
     output: Path | None,
     html: Path | None,
     as_json: bool,
-    say: Say,
+    say: Callable[[str], None],
 ) -> None:
     """Evaluate one system, or compare two of them, and print what came of it."""
     test = read_test(corpus)

@@ -119,7 +119,7 @@ def own(tensor: Tensor) -> Tensor:
 
 
 def _ask(tensor: Tensor, method: str) -> Tensor:
-    """Ask a DTensor, known by what it can do: importing its class takes 45 MB; any other tensor is the answer itself."""
+    """Ask a DTensor, known by what it can do as importing its class takes 45 MB; others are their own answer."""
     answer: Tensor = getattr(tensor, method, lambda: tensor)()
     return answer
 

@@ -14,22 +14,22 @@ __all__ = ["History", "duration", "own_settings", "read_run"]
 
 _RECENT: Final = 20  # lines of metrics.jsonl that say how fast it goes now
 
-Lines = list[dict[str, Any]]
+_Lines = list[dict[str, Any]]
 
 
 class History(NamedTuple):
     """A run, as its folder tells it."""
 
     recipe: Recipe
-    train: Lines  # a line for every report
-    dev: Lines  # a line for every look at dev
-    rollbacks: Lines
-    ends: Lines  # a line for every set of weights that was tried at the end
+    train: _Lines  # a line for every report
+    dev: _Lines  # a line for every look at dev
+    rollbacks: _Lines
+    ends: _Lines  # a line for every set of weights that was tried at the end
 
     @classmethod
     def read(cls, out: Path) -> Self:
         """Read `run.toml` and `metrics.jsonl`."""
-        kinds: dict[str, Lines] = {"train": [], "dev": [], "rollback": [], "end": []}
+        kinds: dict[str, _Lines] = {"train": [], "dev": [], "rollback": [], "end": []}
         for entry in Metrics(out).read():
             kinds.get(entry["kind"], []).append(entry)
         return cls(read_run(out), *kinds.values())

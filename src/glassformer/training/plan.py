@@ -40,7 +40,7 @@ _LEAST_WORDS: Final = 600  # of a vocabulary that stands in, twice what bytes an
 _SPARE: Final = 0.9  # of the free memory may be used
 _BYTES: Final = 4  # of a number in fp32, which weights and moments are kept in
 
-Say = Callable[[str], None]
+_Say = Callable[[str], None]
 
 
 class Forecast(NamedTuple):
@@ -89,7 +89,7 @@ class Whole(NamedTuple):
     n_bytes: int  # on the disk
 
 
-def forecast(recipe: Recipe, seconds: float, say: Say) -> Forecast:
+def forecast(recipe: Recipe, seconds: float, say: _Say) -> Forecast:
     """Measure for some seconds and say what the whole run will take; the folder of the run is only read."""
     notes: list[str] = []
     with world(recipe.training.device) as here:  # a device that is not there is an error at once
@@ -245,7 +245,7 @@ def _read(corpus: CorpusConfig, recipe: Recipe) -> tuple[list[Pair], int]:
 
 
 def _tokenizers(
-    recipe: Recipe, sample: _Sample, notes: list[str], say: Say
+    recipe: Recipe, sample: _Sample, notes: list[str], say: _Say
 ) -> tuple[Tokenizers, tuple[int, int] | None]:
     """Take the vocabulary that the run would take, or learn one; in that case say which sizes the model will have."""
     out = recipe.out

@@ -37,7 +37,7 @@ __all__ = ["MAX_TOKENS", "TOLERANCE", "TorchEngine", "translate_ids"]
 
 # In log-probability and float32. Between batch shapes the sum over a translation moved by up to 1.5e-6 a token (4 + 4
 # layers, d_model 128, up to 60 tokens), so a gap of two by up to 1e-4 over 32 tokens, and longer ones by more.
-TOLERANCE: Final = 2e-4
+TOLERANCE: Final = 1e-4
 _TOLERATED: Final = 32  # tokens, beyond which the tolerance grows with the length
 MAX_TOKENS: Final = 8192
 

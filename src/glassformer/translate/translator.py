@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,10 @@ from glassformer.translate.engine import Engine, Found, Request, Source
 from glassformer.translate.loops import NGRAM, is_loop
 from glassformer.translate.mbr import agreement
 from glassformer.translate.translation import Hypothesis, Piece, Sentence, Token, Translation
+
+if TYPE_CHECKING:
+    from glassformer.explain.explanation import Explanation
+    from glassformer.model.transformer import Transformer
 
 __all__ = ["DEFAULT_SEARCH", "ENGINES", "Say", "Translator"]
 
@@ -260,6 +264,51 @@ class Translator:
             return self._translate([texts], wish)[0]
         found = self._stream(texts, wish)
         return list(found) if isinstance(texts, list) else found
+
+    @property
+    def model(self) -> Transformer:
+        """Our own model, whichever engine translates with its weights."""
+        from glassformer.translate.torch_engine import TorchEngine
+
+        if not isinstance(self._engine, TorchEngine) and self._fallback is None and self._make_fallback is not None:
+            self._fallback = self._make_fallback()
+        for engine in (self._engine, self._fallback):
+            if isinstance(engine, TorchEngine) and len(engine.models) == 1:
+                return engine.models[0]
+        raise ConfigError("one can look into one model only: name one model folder")
+
+    def explain(
+        self,
+        text: str,
+        *,
+        search: SearchConfig | None = None,
+        reference: str | None = None,
+        forced: Mapping[int, int] | None = None,
+        node: int | None = None,
+        name: str = "",
+    ) -> Explanation:
+        """Translate a sentence with our own model and keep every number on the way to it.
+
+        `forced` are tokens that must come, by step; `node` is a prefix of the beam to look at instead of the winner.
+        """
+        from glassformer.explain.document import EngineText
+        from glassformer.explain.explanation import explain
+
+        search = search or self.search
+        is_usual = not forced and node is None
+        engine = EngineText(self.engine, self.translate(text, search=search)) if is_usual else None
+        return explain(
+            self.model,
+            self.tokenizers,
+            text,
+            search,
+            about=self.about,
+            name=name,
+            reference=reference,
+            forced=forced,
+            node=node,
+            engine=engine,
+        )
 
     def close(self) -> None:
         """Let go of threads and memory."""

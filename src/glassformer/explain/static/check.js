@@ -1,0 +1,138 @@
+// The page checks itself: every number that can be computed from others is, and the difference is kept.
+//
+// What needs no weights is recomputed. A linear map is recomputed where its weights travelled; elsewhere its stored
+// projection must agree: x·(Wᵀr) + b·r = y·r, with r of signs, so that no number can hide behind a small factor.
+
+import { compute, isComputable } from './trace.js';
+
+// What rounding may do, as a share of the tensor's standard deviation; an error of a hundredth of it is seen.
+const ROUNDING = 2e-3;
+
+// Check one tensor: {name, kind, most, worst, isRight}. `most` is the largest difference, at the index `worst`.
+export function checkTensor(trace, tensor) {
+  const stored = trace.data(tensor.name);
+  if (tensor.derived) return { name: tensor.name, kind: 'derived', most: 0, worst: null, isRight: true };
+  const spread = spreadOf(stored, tensor);
+  if (isComputable(tensor.op)) return compared(tensor, 'recomputed', stored, compute(trace, tensor), spread);
+  if (tensor.op === 'linear' || tensor.op === 'heads') {
+    if (trace.document.weights?.[tensor.name]) {
+      return compared(tensor, 'weights', stored, multiplied(trace, tensor), spread);
+    }
+    if (tensor.check) return projected(trace, tensor, stored, spread);
+  }
+  return { name: tensor.name, kind: 'given', most: 0, worst: null, isRight: true };
+}
+
+// The recorded spread and not that of the numbers at hand: a large error would excuse itself.
+function spreadOf(stored, tensor) {
+  const recorded = tensor.stats?.[3];
+  if (recorded > 0 && Number.isFinite(recorded)) return recorded;
+  let most = 0;
+  for (const x of stored) if (Number.isFinite(x)) most = Math.max(most, Math.abs(x));
+  return most || 1;
+}
+
+function compared(tensor, kind, stored, expected, spread) {
+  let most = 0;
+  let worst = null;
+  for (let i = 0; i < stored.length; i++) {
+    if (stored[i] === expected[i]) continue;
+    const off = Math.abs(stored[i] - expected[i]);
+    if (!(off <= most)) [most, worst] = [Number.isNaN(off) ? Infinity : off, i];
+  }
+  return { name: tensor.name, kind, most, worst: worst === null ? null : indexOf(tensor.shape, worst), isRight: most <= ROUNDING * spread };
+}
+
+function multiplied(trace, tensor) {
+  const x = trace.data(tensor.in[0]);
+  const [rows, width] = trace.tensors.get(tensor.in[0]).shape;
+  const columns = tensor.op === 'heads' ? tensor.shape[0] * tensor.shape[2] : tensor.shape.at(-1);
+  const out = new Float64Array(rows * columns);
+  for (let column = 0; column < columns; column++) {
+    const { weights, bias } = trace.column(tensor.name, column);
+    for (let row = 0; row < rows; row++) {
+      let sum = bias;
+      for (let c = 0; c < width; c++) sum += x[row * width + c] * weights[c];
+      out[outputPlace(tensor, row, column, columns)] = sum;
+    }
+  }
+  return out;
+}
+
+function outputPlace(tensor, row, column, columns) {
+  if (tensor.op !== 'heads') return row * columns + column;
+  const [, rows, width] = tensor.shape;
+  return (Math.floor(column / width) * rows + row) * width + (column % width);
+}
+
+// Both sides of the stored projection of one row: {input, output}.
+export function projections(trace, tensor, row) {
+  const { r, in: off, bias } = tensor.check;
+  const x = trace.row(tensor.in[0], [row]);
+  const y = trace.data(tensor.name);
+  const input = trace.floats.subarray(off, off + x.length);
+  let left = bias ?? 0;
+  for (let c = 0; c < x.length; c++) left += x[c] * input[c];
+  let right = 0;
+  for (let c = 0; c < r.length; c++) {
+    const part = y[outputPlace(tensor, row, c, r.length)];
+    right += r[c] === '+' ? part : -part;
+  }
+  return { input: left, output: right };
+}
+
+function projected(trace, tensor, stored, spread) {
+  const rows = trace.tensors.get(tensor.in[0]).shape[0];
+  let most = 0;
+  let worst = null;
+  for (let row = 0; row < rows; row++) {
+    const { input, output } = projections(trace, tensor, row);
+    const off = Math.abs(input - output);
+    if (!(off <= most)) [most, worst] = [Number.isNaN(off) ? Infinity : off, row];
+  }
+  const index = worst === null ? null : tensor.op === 'heads' ? [0, worst, 0] : [worst, 0];
+  return { name: tensor.name, kind: 'projected', most, worst: index, isRight: most <= ROUNDING * spread };
+}
+
+function indexOf(shape, place) {
+  const index = [];
+  for (let axis = shape.length - 1; axis >= 0; axis--) {
+    index.unshift(place % shape[axis]);
+    place = Math.floor(place / shape[axis]);
+  }
+  return index;
+}
+
+// Check everything, a slice at a time so that the page stays awake; tell of each state.
+export async function checkAll(trace, tell) {
+  const results = [];
+  let pause = performance.now();
+  for (const tensor of trace.document.tensors) {
+    results.push(checkTensor(trace, tensor));
+    if (performance.now() - pause > 12) {
+      tell(results, false);
+      await new Promise((resolve) => setTimeout(resolve));
+      pause = performance.now();
+    }
+  }
+  tell([...results, ...checkSteps(trace)], true);
+}
+
+// What a step says of its vocabulary (largest logits, log-sum-exp, log-probabilities) must follow from the logits.
+function checkSteps(trace) {
+  if (!trace.has('out.logits')) return [];
+  let most = 0;
+  let worst = null;
+  trace.document.steps.forEach((step, t) => {
+    const row = trace.row('out.logits', [t]);
+    let top = -Infinity;
+    for (const x of row) if (x > top) top = x;
+    let sum = 0;
+    for (const x of row) sum += Math.exp(x - top);
+    const all = top + Math.log(sum);
+    const offs = [Math.abs(all - step.lse), ...step.top.filter((w) => w.logit !== null).map((w) => Math.abs(row[w.id] - w.logit))];
+    for (const off of offs) if (!(off <= most)) [most, worst] = [off, [t, step.chosen]];
+  });
+  const spread = trace.tensors.get('out.logits').stats[3] || 1;
+  return [{ name: 'steps', kind: 'recomputed', most, worst, at: 'out.logits', isRight: most <= ROUNDING * spread }];
+}

@@ -1,0 +1,268 @@
+// A matrix to look at and to walk in: colours on a canvas, one living cell for the keyboard; or all its numbers.
+//
+// The picture is a canvas, so that 40 rows of 256 channels appear at once. Over it lies a grid whose only cell is
+// the one that is chosen: arrows, Home, End and the page keys move it, and a screen reader hears each new cell.
+
+import { brief, digits } from './numbers.js';
+import { make } from './parts.js';
+
+const SEEN = { columns: 12, rows: 24 }; // what a table of numbers shows of a larger matrix at a time
+
+let palette = null;
+
+// The page's colours, as they are now: rgb where they are mixed, CSS where they are not.
+export function readPalette() {
+  const probe = document.body.appendChild(make('i'));
+  const read = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const rgb = (name) => read(name).match(/[\d.]+/g).slice(0, 3).map(Number);
+  palette = { plus: rgb('heat-plus'), minus: rgb('heat-minus'), zero: rgb('heat-zero'), ink: read('ink'), line: read('line'), now: read('focus') };
+  probe.remove();
+}
+
+// Where a key leads in a matrix, or null.
+function moved(event, [r, c], nRows, nColumns) {
+  const to = { ArrowUp: [r - 1, c], ArrowDown: [r + 1, c], ArrowLeft: [r, c - 1], ArrowRight: [r, c + 1], Home: [event.ctrlKey ? 0 : r, 0], End: [event.ctrlKey ? nRows : r, nColumns], PageUp: [r - 5, c], PageDown: [r + 5, c] }[event.key];
+  return to ? [Math.max(0, Math.min(nRows - 1, to[0])), Math.max(0, Math.min(nColumns - 1, to[1]))] : null;
+}
+
+function mix(value, most) {
+  const share = Math.min(1, Math.abs(value) / most) ** 0.7;
+  const to = value < 0 ? palette.minus : palette.plus;
+  return palette.zero.map((from, i) => Math.round(from + (to[i] - from) * share));
+}
+
+// spec: {title, rows: [label], columns: [label], value(r, c), address(r, c), most?, isShare?, now?: row, upTo?: row,
+//        rowLang, columnLang, marks?: column boundaries, ghost?(r, c)}; pin: address; on: {choose(address), deeper(address)}
+export function matrix(spec, { depth, pin, on, say, small = false }) {
+  const nRows = spec.rows.length;
+  const nColumns = spec.columns.length;
+  let most = spec.most ?? 0;
+  if (!spec.most) {
+    for (let r = 0; r < nRows; r++) {
+      for (let c = 0; c < nColumns; c++) {
+        const x = Math.abs(spec.value(r, c));
+        if (Number.isFinite(x) && x > most) most = x;
+      }
+    }
+  }
+  most ||= 1;
+  const at = pinned(spec, pin) ?? [spec.now ?? 0, 0];
+  const figure = make('figure', { className: `matrix ${small ? 'small' : ''}` });
+  if (spec.title) figure.append(make('figcaption', spec.title, spec.tensor ? make('code', spec.tensor) : null));
+  figure.append(depth === 2 && !small ? numbers(spec, at, most, on, say) : heat(spec, at, most, on, small, Boolean(pinned(spec, pin))));
+  return figure;
+}
+
+// Where an address lies in the matrix; places are searched by the address itself, so any order of axes will do.
+function pinned(spec, pin) {
+  if (!pin) return null;
+  for (let r = 0; r < spec.rows.length; r++) {
+    if (spec.address(r, 0).replace(/\d+\]$/, '') !== pin.replace(/\d+\]$/, '')) continue;
+    const column = Number(/(\d+)\]$/.exec(pin)?.[1]);
+    if (column < spec.columns.length && spec.address(r, column) === pin) return [r, column];
+  }
+  return null;
+}
+
+function heat(spec, [row, column], most, on, small, isPinned) {
+  const nRows = spec.rows.length;
+  const nColumns = spec.columns.length;
+  const isSquare = nColumns <= 64 && !spec.isStrip;
+  const hasNames = isSquare && !small && nColumns <= 48 && spec.columns.some(Boolean);
+  const canvas = make('canvas', { 'aria-hidden': 'true' });
+  const cell = make('div', { role: 'gridcell', tabindex: '0', className: 'cell' });
+  const line = make('div', { role: 'row' }, cell);
+  const grid = make('div', { role: 'grid', className: 'grid', 'aria-label': spec.title ?? spec.tensor, 'aria-rowcount': nRows, 'aria-colcount': nColumns }, canvas, line);
+  const names = small ? null : make('div.row-names', { 'aria-hidden': 'true' }, spec.rows.map((name, r) => make('span', { className: r === spec.now ? 'now' : null, lang: spec.rowLang, dir: 'auto', title: name }, name)));
+  const heads = hasNames ? make('div.column-names', { 'aria-hidden': 'true' }, spec.columns.map((name) => make('span', { lang: spec.columnLang, title: name }, make('b', name)))) : null;
+  const tall = isSquare ? Math.max(12, Math.min(30, Math.round(420 / nRows))) : spec.isStrip ? 24 : Math.max(7, Math.min(18, Math.round(300 / nRows)));
+  const body = make('div', { className: `heat ${isSquare ? 'square' : 'wide'} ${small ? 'small' : ''} ${heads ? 'named' : ''}`, style: { '--rows': nRows, '--columns': nColumns, '--tall': `${spec.tall ?? tall}px` } }, heads, names, grid);
+
+  let here = [row, column];
+  const put = (focus) => {
+    const [r, c] = here;
+    const value = spec.value(r, c);
+    const address = spec.address(r, c);
+    const next = make('div', {
+      role: 'gridcell', tabindex: '0', className: `cell ${isPinned ? 'pinned' : ''}`, 'aria-colindex': c + 1, 'data-address': address, 'data-value': String(value), 'data-row': r, 'data-column': c,
+      'aria-label': `${spec.rows[r]}, ${spec.columns[c] || c}: ${digits(value)}`,
+      style: { left: `${(100 * c) / nColumns}%`, top: `${(100 * r) / nRows}%`, width: `${100 / nColumns}%`, height: `${100 / nRows}%` },
+    });
+    line.setAttribute('aria-rowindex', r + 1);
+    line.replaceChildren(next);
+    if (focus) {
+      next.focus({ preventScroll: false });
+      on.hover?.(address, value);
+    }
+  };
+  put(false);
+  grid.addEventListener('keydown', (event) => {
+    const to = moved(event, here, nRows, nColumns);
+    if (to) {
+      here = to;
+      put(true);
+    } else if (event.key === 'Enter' || event.key === ' ') on.deeper(spec.address(...here), true);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  const under = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const r = Math.floor(((event.clientY - box.top) / box.height) * nRows);
+    const c = Math.floor(((event.clientX - box.left) / box.width) * nColumns);
+    return [Math.max(0, Math.min(nRows - 1, r)), Math.max(0, Math.min(nColumns - 1, c))];
+  };
+  grid.addEventListener('click', (event) => {
+    here = under(event);
+    on.choose(spec.address(...here));
+  });
+  grid.addEventListener('pointermove', (event) => {
+    const [r, c] = under(event);
+    on.hover?.(spec.address(r, c), spec.value(r, c));
+  });
+  canvas.paint = () => paint(canvas, spec, most, small);
+  return body;
+}
+
+function paint(canvas, spec, most, small) {
+  const nRows = spec.rows.length;
+  const nColumns = spec.columns.length;
+  const ratio = Math.min(2, window.devicePixelRatio || 1);
+  const width = Math.max(1, Math.round(canvas.clientWidth * ratio));
+  const height = Math.max(1, Math.round(canvas.clientHeight * ratio));
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  const context = canvas.getContext('2d');
+  context.clearRect(0, 0, width, height);
+  const [w, h] = [width / nColumns, height / nRows];
+  const gap = !small && w > 8 * ratio && h > 8 * ratio ? ratio : 0;
+  const glyphs = !small && w >= 13 * ratio && h >= 13 * ratio;
+  context.font = `${Math.round(10 * ratio)}px system-ui, sans-serif`;
+  context.textAlign = 'center';
+  context.textBaseline = 'middle';
+  for (let r = 0; r < nRows; r++) {
+    const isLater = spec.upTo !== undefined && r > spec.upTo;
+    for (let c = 0; c < nColumns; c++) {
+      const value = spec.value(r, c);
+      const [x, y] = [Math.floor(c * w), Math.floor(r * h)];
+      const [cw, ch] = [Math.max(1, Math.ceil((c + 1) * w) - x - gap), Math.max(1, Math.ceil((r + 1) * h) - y - gap)];
+      context.globalAlpha = isLater ? 0.22 : 1;
+      if (!Number.isFinite(value)) {
+        hatch(context, x, y, cw, ch, ratio);
+        continue;
+      }
+      const colour = mix(value, most);
+      context.fillStyle = `rgb(${colour})`;
+      context.fillRect(x, y, cw, ch);
+      if (glyphs && !spec.isShare && Math.abs(value) > 0.04 * most) {
+        const light = colour[0] * 0.299 + colour[1] * 0.587 + colour[2] * 0.114 > 140;
+        context.fillStyle = light ? 'rgba(0,0,0,.62)' : 'rgba(255,255,255,.85)';
+        context.fillText(value < 0 ? '−' : '+', x + cw / 2, y + ch / 2);
+      }
+    }
+  }
+  context.globalAlpha = 1;
+  context.strokeStyle = palette.ink;
+  context.lineWidth = ratio;
+  for (const mark of spec.marks ?? []) {
+    context.beginPath();
+    context.moveTo(Math.round(mark * w), 0);
+    context.lineTo(Math.round(mark * w), height);
+    context.stroke();
+  }
+  if (spec.now !== undefined && !small && nRows > 1) {
+    context.strokeStyle = palette.now;
+    context.lineWidth = 2 * ratio;
+    context.strokeRect(ratio, Math.floor(spec.now * h) + ratio / 2, width - 2 * ratio - gap, Math.ceil(h) - ratio - gap);
+  }
+}
+
+function hatch(context, x, y, width, height, ratio) {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, width, height);
+  context.clip();
+  context.strokeStyle = palette.line;
+  context.lineWidth = ratio;
+  for (let at = -height; at < width; at += 5 * ratio) {
+    context.beginPath();
+    context.moveTo(x + at, y + height);
+    context.lineTo(x + at + height, y);
+    context.stroke();
+  }
+  context.restore();
+}
+
+// The same matrix as numbers, a part of it at a time where it is large.
+function numbers(spec, [row, column], most, on, say) {
+  const [nRows, nColumns] = [spec.rows.length, spec.columns.length];
+  const holder = make('div.numbers');
+  let start = [window0(row, nRows, SEEN.rows), window0(column, nColumns, SEEN.columns)];
+  let here = [row, column];
+  const fill = (focus) => {
+    const last = [Math.min(nRows, start[0] + SEEN.rows), Math.min(nColumns, start[1] + SEEN.columns)];
+    const body = make('div', { role: 'grid', className: 'number-grid', 'aria-label': spec.title ?? spec.tensor, 'aria-rowcount': nRows + 1, 'aria-colcount': nColumns + 1 });
+    const top = make('div', { role: 'row', 'aria-rowindex': 1 }, make('span', { role: 'columnheader', 'aria-colindex': 1 }, ''));
+    for (let c = start[1]; c < last[1]; c++) top.append(make('span', { role: 'columnheader', 'aria-colindex': c + 2, lang: spec.columnLang, title: spec.columns[c] }, spec.columns[c] || `${c}`));
+    body.append(top);
+    for (let r = start[0]; r < last[0]; r++) {
+      const line = make('div', { role: 'row', 'aria-rowindex': r + 2, className: r === spec.now ? 'now' : spec.upTo !== undefined && r > spec.upTo ? 'later' : null }, make('span', { role: 'rowheader', 'aria-colindex': 1, lang: spec.rowLang, title: spec.rows[r] }, spec.rows[r]));
+      for (let c = start[1]; c < last[1]; c++) {
+        const value = spec.value(r, c);
+        const isHere = r === here[0] && c === here[1];
+        line.append(make('span', { role: 'gridcell', tabindex: isHere ? '0' : '-1', 'aria-colindex': c + 2, className: isHere ? 'num here' : 'num', 'data-address': spec.address(r, c), 'data-value': String(value), 'data-at': `${r},${c}`, style: tint(value, most) }, brief(value)));
+      }
+      body.append(line);
+    }
+    const pager = nColumns > SEEN.columns || nRows > SEEN.rows
+      ? make('p.pager',
+        nRows > SEEN.rows ? make('span', say('showing', start[0], last[0] - 1, nRows, say('rows'))) : null,
+        nColumns > SEEN.columns ? [turn('‹', -SEEN.columns, last), make('span', say('showing', start[1], last[1] - 1, nColumns, say('columns'))), turn('›', SEEN.columns, last)] : null)
+      : null;
+    holder.replaceChildren(make('div.scroll', body), ...(pager ? [pager] : []));
+    if (focus) body.querySelector('.here')?.focus();
+  };
+  const turn = (text, by, last) => make('button', {
+    type: 'button', 'aria-label': `${text} ${say('columns')}`, disabled: (by < 0 && start[1] === 0) || (by > 0 && last[1] === nColumns),
+    onclick: () => {
+      start = [start[0], Math.max(0, Math.min(nColumns - SEEN.columns, start[1] + by))];
+      here = [here[0], start[1]];
+      fill(false);
+    },
+  }, text);
+  holder.addEventListener('keydown', (event) => {
+    if (!event.target.dataset.at) return;
+    const to = moved(event, here, nRows, nColumns);
+    if (to) {
+      here = to;
+      start = [into(start[0], here[0], SEEN.rows), into(start[1], here[1], SEEN.columns)];
+      fill(true);
+      on.hover?.(spec.address(...here), spec.value(...here));
+    } else if (event.key === 'Enter' || event.key === ' ') on.deeper(spec.address(...here), true);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  holder.addEventListener('click', (event) => {
+    if (event.target.dataset.at) on.choose(event.target.dataset.address);
+  });
+  fill(false);
+  return holder;
+}
+
+function window0(at, size, seen) {
+  return Math.max(0, Math.min(size - seen, at - Math.floor(seen / 2)));
+}
+
+function into(start, at, seen) {
+  return at < start ? at : at >= start + seen ? at - seen + 1 : start;
+}
+
+function tint(value, most) {
+  if (!Number.isFinite(value)) return { color: 'var(--soft)' };
+  const share = Math.round(Math.min(1, Math.abs(value) / most) * 45);
+  return { background: `color-mix(in srgb, var(${value < 0 ? '--heat-minus' : '--heat-plus'}) ${share}%, transparent)` };
+}

@@ -1,0 +1,625 @@
+// What each station shows. A station is a function from a view (the trace and where we are in it) to elements.
+
+import { brief, digits, percent, whole } from './numbers.js';
+import { cosine, entropyOf, logSumExp, maximum, norm, softmaxOf } from './trace.js';
+import { arcs, bars, draw, figure, link, make, number, table } from './parts.js';
+import { matrix } from './matrix.js';
+import { say } from './words.js';
+
+const GLYPH = { kept: '●', pruned: '×', finished: '■', winner: '★' };
+const ATTENTION = ['q', 'k', 'v', 'scores', 'scaled', 'masked', 'weights', 'context', 'concat', 'output'];
+
+export function label(token) {
+  return token.piece.replace(/^▁(?=.)/, '');
+}
+
+// Where a tensor is at home: the station that shows it.
+const HOMES = [
+  ['enc.ids', 1], ['enc.(row|embedding)', 2], ['enc.(position|sum)', 3], ['enc.N.self.[qkv]', 4], ['enc.N.self.scores', 5], ['enc.N.self.scaled', 6], ['enc.N.self.masked', 7], ['enc.N.self.weights', 8], ['enc.N.self.context', 9], ['enc.N.self.', 11],
+  ['enc.N.(add|norm)1', 12], ['enc.N.ff', 13], ['enc.N.(add|norm)2', 14], ['enc.norm', 15], ['dec.N.self', 17], ['dec.N.(add|norm)1', 18], ['dec.N.cross', 19], ['dec.N.(add|norm)2', 20], ['dec.(N|norm)', 21], ['dec.', 16], ['out.logits', 22], ['out.', 23],
+].map(([text, station]) => [new RegExp(`^${text.replace(/\./g, '\\.').replace('N', '\\d+')}`), station]);
+
+export function homeOf(name) {
+  return HOMES.find(([pattern]) => pattern.test(name))?.[1] ?? 0;
+}
+
+// What a station needs: the trace, the state and short ways to both.
+export class View {
+  constructor(trace, state, on) {
+    Object.assign(this, { trace, state, on });
+    this.document = trace.document;
+    this.source = this.document.tokens.src.map(label);
+    this.target = this.document.tokens.tgt.slice(0, trace.nSteps).map(label);
+    this.step = this.document.steps[state.t];
+    this.shown = new Set(); // tensors that have a picture
+    this.summary = '';
+    this.main = null; // the number that is explained when none is chosen
+  }
+
+  at(side) {
+    return `${side}.${Math.min(this.state.layer, this.trace.config[side === 'enc' ? 'n_encoder_layers' : 'n_decoder_layers'] - 1)}`;
+  }
+
+  // Rows and words of the source or the target, whichever the axis is of.
+  now(axis) {
+    return /^(src|enc)/.test(axis) ? this.state.i : this.state.t;
+  }
+
+  words(axis) {
+    return /^(src|enc)/.test(axis) ? this.source : this.target;
+  }
+
+  names(axis, size) {
+    return /^(src|tgt)/.test(axis) ? this.words(axis) : Array.from({ length: size }, (_, n) => `${n}`);
+  }
+
+  lang(axis) {
+    return { src: this.document.model.src_lang, enc: this.document.model.src_lang, tgt: this.document.model.tgt_lang, dec: this.document.model.tgt_lang }[axis.slice(0, 3)] || null;
+  }
+
+  // A piece of a sentence, in its language.
+  text(side, text, tag = 'span') {
+    return make(tag, { lang: this.lang(side), dir: 'auto' }, text);
+  }
+
+  number(name, index, text) {
+    const address = this.trace.address(name, index);
+    return link(this.trace.value(name, index), address, text);
+  }
+
+  matrix(spec, isSmall = false) {
+    return matrix(spec, { depth: this.state.depth, pin: this.state.pin, on: this.on, say, small: isSmall });
+  }
+
+  // One tensor, or one head of it, as a matrix.
+  tensor(name, { head = this.state.head, title = name, isSmall = false, ...more } = {}) {
+    const tensor = this.trace.tensors.get(name);
+    if (!tensor) return absent();
+    this.shown.add(name);
+    const first = tensor.axes[0] === 'head' ? 1 : 0;
+    const [axes, [nRows, nColumns]] = [tensor.axes.slice(first), tensor.shape.slice(first)];
+    const start = first * head * nRows * nColumns;
+    const data = this.trace.data(name).subarray(start, start + nRows * nColumns);
+    const isShare = tensor.op === 'softmax';
+    return this.matrix({
+      title, tensor: this.trace.address(name, first ? [head] : []), rows: this.names(axes[0], nRows), columns: this.names(axes[1], nColumns), rowLang: this.lang(axes[0]), columnLang: this.lang(axes[1]),
+      value: (r, c) => data[r * nColumns + c], address: (r, c) => this.trace.address(name, first ? [head, r, c] : [r, c]),
+      now: this.now(axes[0]), upTo: axes[0].startsWith('tgt') ? this.state.t : undefined, isShare, most: isShare ? 1 : undefined, ...more,
+    }, isSmall);
+  }
+
+  // The same row of several tensors, one below the other.
+  strip(title, parts, row, more = {}) {
+    const known = parts.filter(([, name]) => this.trace.has(name));
+    known.forEach(([, name]) => this.shown.add(name));
+    const data = known.map(([, name]) => this.trace.row(name, [row]));
+    return this.matrix({ title, rows: known.map(([text]) => text), columns: Array.from(data[0], (_, c) => `${c}`), isStrip: true, value: (r, c) => data[r][c], address: (r, c) => this.trace.address(known[r][1], [row, c]), ...more });
+  }
+}
+
+function absent() {
+  return make('p.absent', say('leftOut'));
+}
+
+function best(row) {
+  return row.reduce((at, x, n) => (x > row[at] ? n : at), 0);
+}
+
+function quoted(text) {
+  return `“${text}”`;
+}
+
+// Attention in a sentence; the strongest number of the row is the one to explain.
+function attention(view, side, part, name) {
+  const { trace, state: { head } } = view;
+  const prefix = `${view.at(side)}.${part}`;
+  const [, queries, keys] = trace.tensors.get(`${prefix}.weights`).axes;
+  const row = view.now(queries);
+  const shares = trace.row(`${prefix}.weights`, [head, row]);
+  const at = best(shares);
+  view.main = trace.address(`${prefix}.${name}`, [head, row, name === 'context' ? 0 : at]);
+  const word = part === 'cross' ? label(view.document.tokens.tgt[row + 1]) : view.words(side)[row];
+  view.summary = say(part === 'cross' ? 'writes' : 'looks', word, percent(shares[at]), view.words(keys)[at]);
+  return { prefix, row, shares, at, keys };
+}
+
+function tabs(view, prefix, names) {
+  const current = view.state.pin && view.trace.parse(view.state.pin).name;
+  return make('nav.tabs', { 'aria-label': prefix }, names.filter((name) => view.trace.has(`${prefix}.${name}`)).map((name) => {
+    const full = `${prefix}.${name}`;
+    const { axes } = view.trace.tensors.get(full);
+    const index = axes[0] === 'head' ? [view.state.head, view.now(axes[1]), 0] : [view.now(axes[0]), 0];
+    return make('a', { href: `#${view.trace.address(full, index)}&depth=${view.state.depth}`, 'aria-current': current === full && 'true' }, name);
+  }));
+}
+
+function facts(pairs) {
+  return make('dl.facts', pairs.map(([name, ...content]) => make('div', make('dt', name), make('dd', content))));
+}
+
+// Pieces with something below each; `state` gives the class of the nth.
+function chips(view, side, tokens, below, state) {
+  return make('ol.chips', tokens.map((token, n) => make('li', { className: state(n) }, view.text(side, token, 'b'), below(n))));
+}
+
+function pieces(view, side, list, mark = -1) {
+  return make('span.pieces', list.map((piece, n) => make('span.piece', { className: n === mark ? 'new' : '', lang: view.lang(side), dir: 'auto' }, piece)));
+}
+
+function count(value, name) {
+  return number(value, name, value.toLocaleString('en').replace(/,/g, ' '));
+}
+
+function hint(text) {
+  return make('p.hint', text);
+}
+
+const RENDER = {
+  0(view) {
+    const { trace: { config, floats }, document: { model, run } } = view;
+    const swatch = (kind, text, key) => make('li', make('span.swatch', { className: kind, 'aria-hidden': 'true' }, text), say(key));
+    return [
+      make('p.pair', view.text('src', run.src), make('span.arrow', { 'aria-hidden': 'true' }, '→'), view.text('tgt', run.tgt)),
+      facts([[say('parameters'), count(model.n_parameters, 'n_parameters')], [say('layersEach'), count(config.n_encoder_layers, 'n_encoder_layers'), ' + ', count(config.n_decoder_layers, 'n_decoder_layers')], [say('headsEach'), count(config.n_heads, 'n_heads')], [say('channelsEach'), count(config.d_model, 'd_model')], [say('vocabulary'), count(config.tgt_vocab, 'tgt_vocab')], [say('floats'), count(floats.length, 'n_floats')]]),
+      make('a.button', { href: '#station=1' }, say('startTour')),
+      make('section.legend', make('h3', say('legend')), make('ul', swatch('both', '− +', 'legendSign'), swatch('share', '', 'legendShare'), swatch('masked', '', 'legendMasked'), swatch('', '#', 'legendAddress'))),
+    ];
+  },
+
+  1(view) {
+    const { tokens, pieces: cut } = view.document;
+    view.main = `enc.ids[${view.state.i}]`;
+    view.summary = `${tokens.src.length} × ${say('piece')}`;
+    const all = figure(`${say('piece')} → id`, chips(view, 'src', tokens.src.map((token) => token.piece), (n) => link(tokens.src[n].id, `enc.ids[${n}]`, `${tokens.src[n].id}`), (n) => (n === view.state.i ? 'chosen' : '')));
+    if (cut.kind === 'bpe') {
+      return [all, figure(say('merges'), make('div.words', cut.src.map((word) => make('details', { open: cut.src.length < 8 }, make('summary', pieces(view, 'src', word.states.at(-1).pieces)),
+        make('ol', word.states.map((state) => make('li', pieces(view, 'src', state.pieces, state.merged ?? -1), state.rank !== null && make('small', `${say('mergeStep')} `, number(state.rank, `merge(${word.text})`, whole(state.rank))))))))))];
+    }
+    const path = (list) => make('span.pieces', list?.map((one) => make('span.piece', { lang: view.lang('src'), dir: 'auto' }, one.piece, one.score !== null && make('small', number(one.score, `score(${one.piece})`)))) ?? '–');
+    const score = (value, word, key) => typeof value === 'number' && number(value, `${key}(${word.text})`);
+    return [all, table([say('word'), say('bestPath'), 'log p', say('runnerUp'), 'log p'], cut.src.map((word) => ({ cells: [view.text('src', word.text), path(word.best), score(word.score, word, 'score'), path(word.second), score(word.second_score, word, 'second')] })))];
+  },
+
+  2(view) {
+    const { i } = view.state;
+    view.main = `enc.embedding[${i},0]`;
+    view.summary = `${quoted(view.source[i])} → E[${view.document.tokens.src[i].id}]`;
+    return [view.strip(quoted(view.source[i]), [['E[id]', 'enc.row'], ['× √d', 'enc.embedding']], i), view.tensor('enc.embedding', { title: 'e' })];
+  },
+
+  3(view) {
+    const { i } = view.state;
+    if (!view.trace.has('enc.position')) return [absent()];
+    view.main = `enc.position[${i},0]`;
+    view.summary = `${say('position')} ${i}: ${quoted(view.source[i])}`;
+    return [view.tensor('enc.position', { title: 'PE', most: 1 }), placed(view, 'enc', i)];
+  },
+
+  4(view) {
+    const { prefix } = attention(view, 'enc', 'self', 'q');
+    view.main = view.trace.address(`${prefix}.q`, [view.state.head, view.state.i, 0]);
+    view.summary = `${quoted(view.source[view.state.i])}: q, k, v`;
+    return ['query', 'key', 'value'].map((name) => view.tensor(`${prefix}.${name[0]}`, { title: say(name), isStrip: true }));
+  },
+
+  5(view) {
+    const { prefix, row, at } = attention(view, 'enc', 'self', 'scores');
+    return [view.tensor(`${prefix}.scores`, { title: 'q · k' }), view.state.depth < 3 && products(view, prefix, row, at)];
+  },
+
+  6(view) {
+    const { prefix } = attention(view, 'enc', 'self', 'scaled');
+    const spread = (name, r) => {
+      const value = entropyOf(softmaxOf(view.trace.row(`${prefix}.${name}`, [view.state.head, r])));
+      return number(value, `entropy(softmax(${view.trace.address(`${prefix}.${name}`, [view.state.head, r])}))`, value.toFixed(2));
+    };
+    const most = Math.max(...view.trace.tensors.get(`${prefix}.scores`).stats.slice(0, 2).map(Math.abs));
+    return [
+      make('div.side-by-side', view.tensor(`${prefix}.scores`, { title: say('before'), most }), view.tensor(`${prefix}.scaled`, { title: say('after'), most })),
+      figure(say('entropyBoth'), table([say('word'), `${say('before')}, ${say('bits')}`, `${say('after')}, ${say('bits')}`], view.source.map((word, r) => ({ className: r === view.state.i && 'now', cells: [view.text('src', word), spread('scores', r), spread('scaled', r)] })))),
+    ];
+  },
+
+  7(view) {
+    const { prefix } = attention(view, 'enc', 'self', 'masked');
+    const isOpen = view.trace.tensors.get(`${prefix}.masked`).constants.allowed.every((row) => !row.includes('0'));
+    return [view.tensor(`${prefix}.masked`, { title: 'm' }), isOpen && hint(say('padNone'))];
+  },
+
+  8(view) {
+    const found = attention(view, 'enc', 'self', 'weights');
+    return [view.tensor(`${found.prefix}.weights`, { title: 'a' }), softmaxRow(view, found)];
+  },
+
+  9: (view) => mixture(view, attention(view, 'enc', 'self', 'context')),
+  10: (view) => [headWall(view, attention(view, 'enc', 'self', 'weights').prefix)],
+  11: (view) => joined(view, attention(view, 'enc', 'self', 'output')),
+  12: (view) => addNorm(view, 'enc', 1),
+  13: (view) => feedForward(view, 'enc'),
+  14: (view) => addNorm(view, 'enc', 2),
+
+  15(view) {
+    const { trace, state: { i } } = view;
+    const names = stack(trace);
+    const values = names.map((name) => view.source.map((_, r) => cosine(trace.row(names[0], [r]), trace.row(name, [r]))));
+    const rows = names.map((_, n) => (n === 0 ? 'x' : n === names.length - 1 ? say('memory') : `${say('layer')} ${n}`));
+    view.main = `${names.at(-1)}[${i},0]`;
+    view.summary = `${quoted(view.source[i])}: ${values.map((row) => row[i].toFixed(2)).join(' → ')}`;
+    return [
+      view.matrix({ title: say('drift'), rows, columns: view.source, columnLang: view.lang('src'), most: 1, tall: 30, value: (r, c) => values[r][c], address: (r, c) => `cosine(${names[0]}[${c}],${names[r]}[${c}])` }),
+      view.strip(`${quoted(view.source[i])} ${say('stack')}`, names.map((name, n) => [rows[n], name]), i),
+      view.tensor(names.at(-1), { title: say('memory') }),
+    ];
+  },
+
+  16(view) {
+    const { t } = view.state;
+    const name = view.trace.has('dec.sum') ? 'dec.sum' : 'dec.embedding';
+    view.main = `${name}[${t},0]`;
+    view.summary = `${view.target.slice(0, t + 1).join(' ')} → ?`;
+    return [chips(view, 'tgt', view.target, (n) => view.number('dec.ids', [n], `${view.document.tokens.tgt[n].id}`), (n) => (n < t ? '' : n === t ? 'chosen' : 'later')), placed(view, 'dec', t), view.tensor(name, { title: 'x' })];
+  },
+
+  17(view) {
+    const { prefix, row, shares } = attention(view, 'dec', 'self', 'weights');
+    const open = softmaxOf(view.trace.row(`${prefix}.scaled`, [view.state.head, row]));
+    const scaled = view.trace.address(`${prefix}.scaled`, [view.state.head, row]);
+    const ghost = view.target.map((word, n) => ({ label: word, lang: view.lang('tgt'), value: open[n], address: `softmax(${scaled})[${n}]`, text: percent(open[n]), className: n > row && 'later', note: n > row ? '−∞' : percent(shares[n]) }));
+    return [
+      tabs(view, prefix, ATTENTION),
+      make('div.side-by-side', view.tensor(`${prefix}.weights`, { title: 'a' }), view.tensor(`${prefix}.masked`, { title: 'm' })),
+      figure(say('ghost'), bars(ghost, { full: 1, className: 'ghost' }), hint(say('ghostNote'))),
+      figure('k, v', chips(view, 'tgt', view.target, (n) => make('small', n < row ? say('cached') : n === row ? say('newNow') : '·'), (n) => (n < row ? '' : n === row ? 'chosen' : 'later'))),
+    ];
+  },
+
+  18: (view) => addNorm(view, 'dec', 1),
+
+  19(view) {
+    const found = attention(view, 'dec', 'cross', 'weights');
+    const { head, t } = view.state;
+    const name = `${found.prefix}.weights`;
+    const links = Array.from({ length: t + 1 }, (_, from) => Array.from(view.trace.row(name, [head, from]), (share, to) => ({ from, to, share, isNow: from === t, address: view.trace.address(name, [head, from, to]) })).filter((one) => one.share > 0.04)).flat();
+    return [
+      make('p.hint.flows', make('span.from-target', `q ← ${say('decoder')}`), make('span.from-source', `k, v ← ${say('memory')}`)),
+      tabs(view, found.prefix, ATTENTION), view.tensor(name, { title: 'a' }), aligned(view, links), softmaxRow(view, found), headWall(view, found.prefix),
+    ];
+  },
+
+  20: (view) => addNorm(view, 'dec', 2),
+
+  21(view) {
+    const out = feedForward(view, 'dec');
+    const { main, summary } = view;
+    const after = main ? addNorm(view, 'dec', 3) : [];
+    return Object.assign(view, { main, summary }) && [...out, ...after];
+  },
+
+  22(view) {
+    const { step, document: { vocabulary }, state: { t } } = view;
+    const row = view.trace.row('out.logits', [t]);
+    view.main = `out.logits[${t},${step.chosen}]`;
+    view.summary = `${quoted(vocabulary[step.chosen])}: ${digits(row[step.chosen])}`;
+    const line = (id) => ({ label: vocabulary[id], lang: view.lang('tgt'), value: row[id], address: `out.logits[${t},${id}]`, className: id === step.chosen && 'chosen', note: String(id) });
+    const found = make('div', { 'aria-live': 'polite' });
+    const look = () => {
+      view.state.find = field.value;
+      const ids = matching(vocabulary, field.value).sort((a, b) => row[b] - row[a]);
+      found.replaceChildren(...(field.value ? [hint(say('found', ids.length)), bars(ids.slice(0, 12).map(line))] : []));
+    };
+    const field = make('input', { type: 'search', id: 'find-word', autocomplete: 'off', value: view.state.find, oninput: look });
+    look();
+    return [figure(say('logits'), bars(step.top.map((word) => line(word.id)))), figure(null, make('label', { for: 'find-word' }, say('search')), field, found)];
+  },
+
+  23(view) {
+    const { step, state, document: { vocabulary } } = view;
+    const row = view.trace.row('out.logits', [state.t]);
+    const picture = make('div.chances');
+    const redraw = () => {
+      const { temperature, topK } = state;
+      const least = topK > 0 ? [...row].sort((a, b) => b - a)[Math.min(topK, row.length) - 1] : -Infinity;
+      const changed = Float64Array.from(row, (x) => (x >= least ? x / temperature : -Infinity));
+      const shares = softmaxOf(changed);
+      const name = temperature === 1 && topK === 0 ? `out.probabilities[${state.t}` : `softmax(top(${topK},out.logits)/${temperature})[${state.t}`;
+      const rest = Math.max(0, 1 - step.top.reduce((sum, word) => sum + shares[word.id], 0));
+      const rows = step.top.map(({ id }) => ({ label: vocabulary[id], lang: view.lang('tgt'), value: shares[id], address: `${name},${id}]`, text: percent(shares[id]), className: id === step.chosen && 'chosen' }));
+      view.on.summarise(say('certain', label(step.top[0]), percent(shares[step.top[0].id])));
+      picture.replaceChildren(bars([...rows, { label: say('tail'), value: rest, address: `sum(other(${name}]))`, text: percent(rest) }], { full: maximum(shares) }),
+        facts([[`${say('entropy')}, ${say('bits')}`, number(entropyOf(shares), `entropy(${name}])`)], ['log Σ exp', number(logSumExp(changed), `logsumexp(out.logits[${state.t}])`)]]));
+    };
+    const slider = (id, text, min, max, by, key) => {
+      const shown = make('output', { for: id }, String(state[key]));
+      const moved = (event) => {
+        state[key] = Number(event.target.value);
+        shown.textContent = event.target.value;
+        redraw();
+      };
+      return make('div.slider', make('label', { for: id }, text), make('input', { id, type: 'range', min, max, step: by, value: state[key], oninput: moved }), shown);
+    };
+    redraw();
+    view.main = `out.probabilities[${state.t},${step.chosen}]`;
+    view.summary = null; // said already
+    return [make('div.sliders', slider('temperature', say('temperature'), 0.1, 3, 0.05, 'temperature'), slider('top-k', say('topK'), 0, 40, 1, 'topK')), picture];
+  },
+
+  24(view) {
+    const { beam, run: { decode } } = view.document;
+    const { step, state: { t } } = view;
+    const nodes = beam.filter((node) => node.t === t).sort((a, b) => a.rank - b.rank);
+    const line = nodes.find((node) => node.state === 'pruned');
+    view.main = `out.log_probs[${t},${step.chosen}]`;
+    view.summary = `${quoted(label(beam[step.node]))}: ${digits(beam[step.node].total)}`;
+    const rows = nodes.map((node) => ({
+      className: `${node.state} ${node === line ? 'line' : ''} ${node.n === step.node ? 'now' : ''}`,
+      cells: [make('span.prefix', { lang: view.lang('tgt'), dir: 'auto' }, make('span.old', pathOf(beam, beam[node.parent]).slice(-3).map(label).join(' ')), ' ', make('b', label(node))),
+        make('span.equation', part(beam[node.parent], 'total'), ' + (', part(node, 'logp'), ') = ', part(node, 'total', 'result')), stateOf(node)],
+    }));
+    const ended = nodes.filter((node) => node.state === 'finished' || node.state === 'winner');
+    return [
+      figure(`${say('step')} ${t}: ${nodes.length} ↦ ${decode.width}`, table([say('word'), say('total'), say('state')], rows, 'candidates')),
+      ended.length > 0 && figure(say('ranked'), make('ul', ended.map((node) => make('li', view.text('tgt', label(node), 'b'), ' ', penaltyLine(node, decode))))),
+    ];
+  },
+
+  25(view) {
+    const { document: { steps, tokens, run }, state: { t } } = view;
+    const isLast = t === steps.length - 1;
+    view.main = `out.log_probs[${t},${view.step.chosen}]`;
+    view.summary = tokens.tgt.slice(1, t + 2).map(label).join(' ');
+    const rows = steps.map((step, n) => ({
+      className: n === t ? 'now' : n > t ? 'later' : '',
+      cells: [String(n), view.text('tgt', tokens.tgt.slice(Math.max(0, n - 2), n + 1).map(label).join(' ')), make('button.word', { type: 'button', lang: view.lang('tgt'), onclick: () => view.on.step(n) }, label(tokens.tgt[n + 1])), number(Math.exp(step.logp), `exp(steps[${n}].logp)`, percent(Math.exp(step.logp))), number(step.logp, `steps[${n}].logp`)],
+    }));
+    return [hint(say(!isLast ? 'loop' : run.ended ? 'ended' : 'notEnded')), table([say('step'), say('input'), say('chosen'), 'p', 'log p'], rows)];
+  },
+
+  26(view) {
+    const { beam, run } = view.document;
+    const chosen = beam[view.state.node ?? view.step.node];
+    const path = pathOf(beam, chosen);
+    view.summary = `${quoted(path.map(label).join(' '))}: ${say('total')} ${digits(chosen.total)}, ${say('score')} ${digits(chosen.score)}`;
+    const sum = path.flatMap((node, n) => [n ? ' + (' : '(', part(node, 'logp'), ')']);
+    return [
+      tree(view, chosen),
+      make('div.node-card', make('p', view.text('tgt', path.map(label).join(' '), 'b'), ' ', stateOf(chosen)), path.length > 0 && make('p.equation', sum, ' = ', part(chosen, 'total', 'result')), penaltyLine(chosen, run.decode),
+        chosen.n > 0 && chosen.n !== run.node && chosen.state !== 'pruned' && make('p', make('button', { type: 'button', onclick: () => view.on.traceNode(chosen.n) }, say('traceThis')))),
+      hint(say('treeHint')),
+    ];
+  },
+
+  27(view) {
+    const { run, tokens } = view.document;
+    const words = tokens.tgt.slice(1, view.trace.nSteps + 1);
+    const links = alignment(view.trace).map((shares, from) => ({ from, to: best(shares), share: maximum(shares), isNow: true, address: `alignment[${from},${best(shares)}]` }));
+    view.summary = `${run.src} → ${run.tgt}`;
+    return [
+      figure(say('detokenise'), pieces(view, 'tgt', words.map((token) => token.piece))),
+      make('p.translation', { lang: view.lang('tgt'), dir: 'auto' }, run.tgt),
+      run.reference && facts([[say('reference'), view.text('tgt', run.reference)]]),
+      facts([[say('total'), number(run.log_prob, 'run.log_prob')], [say('score'), number(run.score, 'run.score')], [say('length'), count(words.length, 'length')]]),
+      aligned(view, links),
+    ];
+  },
+};
+
+export function renderStation(view) {
+  const content = RENDER[view.state.station](view);
+  const pin = view.state.pin && view.trace.parse(view.state.pin);
+  // A number that lies in none of the pictures brings its own.
+  if (pin && !view.shown.has(pin.name) && !pin.tensor.axes.includes('vocab') && pin.tensor.shape.length > 1) {
+    content.unshift(view.tensor(pin.name, { title: say('pinned'), head: pin.tensor.axes[0] === 'head' ? pin.index[0] : 0 }));
+  }
+  return content;
+}
+
+// The ids of all words that contain what is looked for.
+export function matching(vocabulary, wanted) {
+  const small = wanted.trim().toLowerCase();
+  return small ? vocabulary.flatMap((piece, id) => (piece.toLowerCase().includes(small) ? [id] : [])) : [];
+}
+
+function placed(view, side, row) {
+  return view.strip(`${say('positionStrip')} — ${quoted(view.words(side)[row])}`, [['e', `${side}.embedding`], ['+ PE', `${side}.position`], ['= x', `${side}.sum`]], row);
+}
+
+function aligned(view, links) {
+  const { src, tgt } = view.document.tokens;
+  return figure(say('alignment'), arcs(src.map(label), tgt.slice(1, view.trace.nSteps + 1).map(label), links, [view.lang('src'), view.lang('tgt')], view.on.step));
+}
+
+function products(view, prefix, row, at) {
+  const { trace, state: { head, pin } } = view;
+  const found = pin && trace.parse(pin);
+  const [query, key] = found?.name === `${prefix}.scores` ? found.index.slice(1) : [row, at];
+  const k = trace.row(`${prefix}.k`, [head, key]);
+  const rows = Array.from(trace.row(`${prefix}.q`, [head, query]), (x, c) => ({ label: `${say('channel')} ${c}`, value: x * k[c], address: `${trace.address(`${prefix}.q`, [head, query, c])}*${trace.address(`${prefix}.k`, [head, key, c])}` }));
+  return figure(`${say('scoresBars')}: ${quoted(view.source[query])} · ${quoted(view.source[key])}`, bars(rows, { className: 'dense' }));
+}
+
+function softmaxRow(view, { prefix, row, keys }) {
+  const { trace, state: { head } } = view;
+  const masked = trace.row(`${prefix}.masked`, [head, row]);
+  const [top, all] = [maximum(masked), trace.address(`${prefix}.masked`, [head, row])];
+  const raised = Array.from(masked, (x) => Math.exp(x - top));
+  const rows = view.words(keys).map((name, n) => ({ cells: [view.text(keys, name), view.number(`${prefix}.masked`, [head, row, n]), number(masked[n] - top, `${all}[${n}]-max`), number(raised[n], `exp(${all}[${n}]-max)`), view.number(`${prefix}.weights`, [head, row, n])] }));
+  const sum = (list, address) => number(list.reduce((a, b) => a + b, 0), address);
+  rows.push({ className: 'total', cells: ['Σ', '', '', sum(raised, `sum(exp(${all}-max))`), sum(trace.row(`${prefix}.weights`, [head, row]), `sum(${trace.address(`${prefix}.weights`, [head, row])})`)] });
+  return figure(say('oneRow'), table([say('word'), 's', 's − max', 'exp', say('share')], rows, 'softmax'));
+}
+
+function mixture(view, { prefix, row, shares, keys }) {
+  const { trace, state: { head } } = view;
+  const words = view.words(keys);
+  const values = words.map((_, n) => trace.row(`${prefix}.v`, [head, n]));
+  const context = trace.row(`${prefix}.context`, [head, row]);
+  const where = (name, ...index) => trace.address(`${prefix}.${name}`, [head, ...index]);
+  view.shown.add(`${prefix}.context`);
+  return [
+    view.matrix({ title: say('contributions'), rows: [...words, '= c'], columns: Array.from(context, (_, c) => `${c}`), rowLang: view.lang(keys), isStrip: true, value: (r, c) => (r < words.length ? shares[r] * values[r][c] : context[c]), address: (r, c) => (r < words.length ? `${where('weights', row, r)}*${where('v', r, c)}` : where('context', row, c)) }),
+    figure(say('share'), bars(words.map((word, n) => ({ label: word, lang: view.lang(keys), value: shares[n], address: where('weights', row, n), text: percent(shares[n]) })), { full: 1 })),
+    view.tensor(`${prefix}.context`, { title: 'c', isStrip: true }),
+  ];
+}
+
+function headWall(view, prefix) {
+  const { trace } = view;
+  const { shape: [heads, nRows], axes } = trace.tensors.get(`${prefix}.weights`);
+  return make('div.wall', Array.from({ length: heads }, (_, head) => {
+    const rows = Array.from({ length: nRows }, (_, r) => trace.row(`${prefix}.weights`, [head, r]));
+    const spread = rows.reduce((sum, row) => sum + entropyOf(row) / nRows, 0);
+    const r = best(rows.map(maximum));
+    const c = best(rows[r]);
+    const isChosen = head === view.state.head;
+    return make('div.head', { className: isChosen ? 'chosen' : '' },
+      make('button', { type: 'button', 'aria-pressed': String(isChosen), onclick: () => view.on.head(head) }, `${say('head')} ${head}`),
+      view.tensor(`${prefix}.weights`, { head, isSmall: true, now: undefined }),
+      make('small', `${say('entropy')} `, number(spread, `mean(entropy(${trace.address(`${prefix}.weights`, [head])}))`, spread.toFixed(2)), ` ${say('bits')}`),
+      make('small', `${view.words(axes[1])[r]} → ${view.words(axes[2])[c]} `, view.number(`${prefix}.weights`, [head, r, c], percent(rows[r][c]))));
+  }));
+}
+
+function joined(view, { prefix, row }) {
+  const { trace } = view;
+  const { n_heads: heads, d_model: width } = trace.config;
+  const output = trace.tensors.get(`${prefix}.output`);
+  const { head_norms: norms } = output.constants;
+  const stored = norms && (Array.isArray(norms) ? norms.flat() : trace.constants(output, 'head_norms'));
+  const lengths = Array.from({ length: heads }, (_, h) => (stored ? stored[row * heads + h] : norm(trace.row(`${prefix}.context`, [h, row]))));
+  const sum = lengths.reduce((a, b) => a + b, 0);
+  view.main = `${prefix}.output[${row},0]`;
+  view.summary = `${say('head')} ${best(lengths)}: ${percent(maximum(lengths) / sum)}`;
+  const rows = lengths.map((length, h) => ({ label: `${say('head')} ${h}`, value: length, address: `norm(${trace.address(`${prefix}.context`, [h, row])}${stored ? '*W_O' : ''})`, note: percent(length / sum), className: h === view.state.head && 'chosen' }));
+  return [
+    view.strip(quoted(view.source[row]), [['concat', `${prefix}.concat`], ['· W_O', `${prefix}.output`]], row, { marks: Array.from({ length: heads - 1 }, (_, h) => ((h + 1) * width) / heads) }),
+    figure(say(stored ? 'headShare' : 'headContext'), bars(rows), stored && hint(say('headShareNote'))),
+    view.tensor(`${prefix}.output`, { title: 'y' }),
+  ];
+}
+
+function addNorm(view, side, n) {
+  const { trace } = view;
+  const prefix = view.at(side);
+  const sum = trace.tensors.get(`${prefix}.add${n}.sum`);
+  if (!sum) return [absent()];
+  const [row, words, norm1] = [view.now(side), view.words(side), `${prefix}.norm${n}`];
+  const hasNorm = trace.has(`${norm1}.output`);
+  const parts = [[say('input'), sum.in[0]], [`+ ${say('sublayer')}`, sum.in[1]], [`= ${say('sum')}`, sum.name], [say('normalised'), `${norm1}.normalised`], ['· γ + β', `${norm1}.output`]];
+  const order = trace.config.norm === 'pre' ? [0, 3, 4, 1, 2] : [0, 1, 2, 3, 4];
+  const strip = view.strip(quoted(words[row]), order.map((at) => parts[at]), row);
+  view.main = `${hasNorm ? `${norm1}.output` : sum.name}[${row},0]`;
+  if (!hasNorm) return [strip, view.tensor(sum.name, { title: say('sum') })];
+  const spread = Math.sqrt(trace.value(`${norm1}.variance`, [row, 0]));
+  view.summary = `${quoted(words[row])}: μ = ${digits(trace.value(`${norm1}.mean`, [row, 0]))}, σ = ${digits(spread)}`;
+  return [
+    tabs(view, prefix, [`add${n}.sum`, ...['mean', 'variance', 'normalised', 'output'].map((name) => `norm${n}.${name}`)]),
+    strip,
+    facts([['μ', view.number(`${norm1}.mean`, [row, 0])], ['σ²', view.number(`${norm1}.variance`, [row, 0])], ['σ', number(spread, `sqrt(${norm1}.variance[${row},0])`)], ['ε', number(trace.config.norm_eps, 'norm_eps', String(trace.config.norm_eps))]]),
+    figure(say('dots'), dots(view, side, [trace.tensors.get(`${norm1}.normalised`).in[0], `${norm1}.output`], row)),
+  ];
+}
+
+// Mean (dot) and standard deviation (bar) of each token's channels, before and after.
+function dots(view, side, names, now) {
+  const words = view.words(side);
+  const stats = names.map((name) => words.map((_, r) => {
+    const row = view.trace.row(name, [r]);
+    const mean = row.reduce((a, b) => a + b, 0) / row.length;
+    return [mean, Math.sqrt(row.reduce((a, b) => a + (b - mean) ** 2, 0) / row.length)];
+  }));
+  const most = Math.max(...stats.flat().map(([mean, spread]) => Math.abs(mean) + spread));
+  const place = (value) => 50 + (49 * value) / most;
+  return make('ul.dots', words.map((word, r) => make('li', { className: r === now ? 'now' : '' }, make('span.label', { lang: view.lang(side), dir: 'auto' }, word), stats.map((all, which) => {
+    const [mean, spread] = all[r];
+    return make('span.track', { className: which ? 'after' : '', title: `${say(which ? 'after' : 'before')}: ${digits(mean)} ± ${digits(spread)}` }, make('i', { style: { left: `${place(mean - spread)}%`, right: `${100 - place(mean + spread)}%` } }), make('b', { style: { left: `${place(mean)}%` }, 'data-value': mean, 'data-address': `mean(${names[which]}[${r}])` }));
+  }))));
+}
+
+function feedForward(view, side) {
+  const { trace } = view;
+  const prefix = `${view.at(side)}.ff`;
+  if (!trace.has(`${prefix}.hidden`)) return [absent()];
+  const row = view.now(side);
+  const word = quoted(view.words(side)[row]);
+  const active = trace.row(`${prefix}.active`, [row]);
+  const off = active.reduce((n, x) => n + (x <= 0 ? 1 : 0), 0) / active.length;
+  const order = Array.from(active.keys()).sort((a, b) => active[b] - active[a]).slice(0, 10);
+  const { activation } = trace.config;
+  view.main = `${prefix}.active[${row},${order[0]}]`;
+  view.summary = `${word}: ${percent(off)} ${say('killed')} ${activation}`;
+  return [
+    tabs(view, prefix, ['hidden', 'active', 'output']),
+    view.strip(`${word}: ${active.length} × ${say('hidden')}`, [['x W₁ + b₁', `${prefix}.hidden`], [activation, `${prefix}.active`]], row),
+    facts([[`${say('killed')} ${activation}`, number(off, `share(${prefix}.active[${row}]<=0)`, percent(off))]]),
+    figure(say('topNeurons'), bars(order.map((c) => ({ label: `${say('hidden')} ${c}`, value: active[c], address: `${prefix}.active[${row},${c}]` })))),
+    view.strip(`${word}: ${say('output')}`, [['· W₂ + b₂', `${prefix}.output`]], row),
+  ];
+}
+
+// The tensors that go up the encoder: what the first layer reads, then what each layer gives.
+function stack(trace) {
+  const names = Array.from({ length: trace.config.n_encoder_layers }, (_, l) => trace.tensors.get(`enc.${l}.add1.sum`).in[0]);
+  return [...names, trace.tensors.get('dec.0.cross.k').in[0]];
+}
+
+// How much each step looked at each source piece: the model's alignment head, or the mean of the last layer's.
+function alignment(trace) {
+  const chosen = trace.document.model.alignment;
+  const name = `dec.${chosen?.layer ?? trace.config.n_decoder_layers - 1}.cross.weights`;
+  const [nHeads, nRows] = trace.tensors.get(name).shape;
+  const heads = chosen ? [chosen.head] : Array.from({ length: nHeads }, (_, h) => h);
+  return Array.from({ length: nRows }, (_, r) => {
+    const rows = heads.map((h) => trace.row(name, [h, r]));
+    return Float64Array.from(rows[0], (_, c) => rows.reduce((sum, row) => sum + row[c] / rows.length, 0));
+  });
+}
+
+export function pathOf(beam, node) {
+  return node?.t >= 0 ? [...pathOf(beam, beam[node.parent]), node] : [];
+}
+
+// A number of a beam node.
+function part(node, key, className = '') {
+  return number(node[key], `beam[${node.n}].${key}`, undefined, { className });
+}
+
+function stateOf(node) {
+  return make('span.state', { className: node.state }, `${GLYPH[node.state]} ${say(node.state)}`, typeof node.lost_by === 'number' && make('small', ` ${say('lostBy')} `, part(node, 'lost_by')));
+}
+
+function penaltyLine(node, { length_penalty: alpha, penalty_form: form }) {
+  const base = form === 'gnmt' ? `((5 + ${node.length}) / 6)^${alpha}` : `${Math.max(1, node.length)}^${alpha}`;
+  return make('span.equation', part(node, 'total'), ` / ${base} = `, part(node, 'score', 'result'));
+}
+
+// The beam tree: a column a step, the better the higher; lines to the parents; arrows walk in it.
+function tree(view, chosen) {
+  const { beam } = view.document;
+  const [wide, tall, top] = [104, 30, 26];
+  const [width, height] = [(Math.max(...beam.map((node) => node.t)) + 2) * wide, top + tall * (1 + Math.max(...beam.map((node) => node.rank)))];
+  const x = (node) => (node.t + 1) * wide;
+  const y = (node) => top + node.rank * tall;
+  const path = new Set([0, ...pathOf(beam, chosen).map((node) => node.n)]);
+  const isOn = (node) => (path.has(node.n) ? 'on-path' : '');
+  const lines = beam.slice(1).map((node) => {
+    const parent = beam[node.parent];
+    const [x1, y1, x2, y2] = [x(parent) + wide - 18, y(parent) + 12, x(node), y(node) + 12];
+    return draw('path', { d: `M ${x1} ${y1} C ${x1 + 14} ${y1}, ${x2 - 14} ${y2}, ${x2} ${y2}`, className: `${node.state} ${isOn(node)}` });
+  });
+  const buttons = beam.map((node) => make('button.node', {
+    type: 'button', className: `${node.state} ${isOn(node)} ${node === chosen ? 'chosen' : ''}`, tabindex: node === chosen ? '0' : '-1', 'data-node': node.n, lang: view.lang('tgt'), 'aria-pressed': String(node === chosen),
+    style: { left: `${x(node)}px`, top: `${y(node)}px` }, title: `${label(node)} ${brief(node.total)}`, onclick: () => view.on.node(node.n),
+  }, make('i', { 'aria-hidden': 'true' }, GLYPH[node.state]), label(node)));
+  const ticks = view.document.steps.map((_, t) => make('span.tick', { className: t === view.state.t ? 'now' : '', style: { left: `${(t + 1) * wide}px` }, 'aria-hidden': 'true' }, String(t)));
+  const walk = (event) => {
+    const node = beam[event.target.dataset.node];
+    const sorted = (list) => list.sort((a, b) => a.rank - b.rank);
+    const column = node && sorted(beam.filter((other) => other.t === node.t));
+    const next = node && { ArrowUp: () => column[column.indexOf(node) - 1], ArrowDown: () => column[column.indexOf(node) + 1], ArrowLeft: () => beam[node.parent], ArrowRight: () => sorted(beam.filter((other) => other.parent === node.n))[0] }[event.key];
+    if (!next) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (next()) view.on.node(next().n);
+  };
+  return make('div.tree', { role: 'group', 'aria-label': say('nodes'), onkeydown: walk }, make('div.tree-canvas', { style: { width: `${width}px`, height: `${height}px` } }, draw('svg', { width, height, 'aria-hidden': 'true' }, lines), ticks, buttons));
+}
