@@ -91,11 +91,27 @@ class Visitor:
 
     def go(self, at: str) -> None:
         """Follow a link within the page."""
-        self.page.evaluate("at => { location.hash = at }", at)
-        self.page.wait_for_function(
-            "at => decodeURIComponent(location.hash).startsWith('#' + at.split('&')[0])", arg=at
+        self.page.evaluate(
+            """at => new Promise((done) => {
+              if (decodeURIComponent(location.hash) === `#${at}`) return done();
+              addEventListener('hashchange', () => requestAnimationFrame(done), {once: true});
+              location.hash = at;
+            })""",
+            at,
         )
-        self.page.evaluate("() => new Promise(requestAnimationFrame)")
+
+    def overflow(self, places: list[str]) -> dict[str, int]:
+        """Go through places and say by how many pixels each is too wide."""
+        found: dict[str, int] = self.page.evaluate(
+            """async (places) => { const found = {};
+            for (const at of places) {
+              location.hash = at;
+              await new Promise((done) => addEventListener('hashchange', done, {once: true}));
+              found[at] = document.documentElement.scrollWidth - innerWidth;
+            } return found; }""",
+            places,
+        )
+        return found
 
     def numbers(self, within: str = "#station") -> list[dict[str, Any]]:
         """Read every number that the page shows: its address, its value and its text."""

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from glassformer.convert.folder import load_model
+from glassformer.convert.folder import load_model, read_config
 from glassformer.errors import ConfigError, RunError, Stopped
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training import checkpoint
@@ -351,6 +351,16 @@ def test_reduced_precision_stays_near_the_full_one(tmp_path: Path, precision: st
     curves = [[line["loss"] for line in scores(run) if line["kind"] == "train"] for run in (full, reduced)]
     assert curves[0] != curves[1]
     assert curves[0] == pytest.approx(curves[1], rel=0.02)
+
+
+def test_the_model_knows_how_to_be_searched_and_which_head_aligns(unbroken: Path) -> None:
+    about = read_config(unbroken).about
+    assert about.search is not None
+    assert (about.search.width, about.search.max_length) in {(1, 12), (5, 12)}
+    assert about.alignment is not None
+    assert about.alignment.layer == about.alignment.head == 0  # the only one
+    assert about.tokenizer_sha256 == tuple(tokenizer.sha256 for tokenizer in Tokenizers.load(unbroken))
+    assert about.training["updates"] == 12
 
 
 def test_machines_read_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,10 +71,11 @@ def _table(found: Sequence[Evaluation], comparisons: Sequence[Comparison]) -> Ta
         places = 2 if name in METRICS else 4
         table.add_row(name, *(f"{e.scores[name].value:.{places}f}" for e in found), *versus.get(name, ()))
     table.add_row("length ratio", *(f"{e.length_ratio:.3f}" for e in found))
-    table.add_row("perplexity", *("" if e.perplexity is None else f"{e.perplexity:.3f}" for e in found))
-    speeds = (e.sentences_per_second for e in found)
-    table.add_row("sentences/s", *("" if speed is None else f"{speed:.1f}" for speed in speeds))
-    table.add_row("engine", *(e.engine for e in found))
+    if any(e.engine for e in found):
+        speeds = [e.sentences_per_second for e in found]
+        table.add_row("perplexity", *("" if e.perplexity is None else f"{e.perplexity:.3f}" for e in found))
+        table.add_row("sentences/s", *("" if speed is None else f"{speed:.1f}" for speed in speeds))
+        table.add_row("engine", *(e.engine for e in found))
     for title, counts in (("cut off", [e.n_cut_off for e in found]), ("looped", [e.n_looped for e in found])):
         if any(counts):
             table.add_row(title, *map(str, counts))

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from glassformer.config import SearchConfig
 from glassformer.convert.folder import WEIGHTS, About, save_model
 from glassformer.data.batches import Batch, Batches
 from glassformer.errors import RunError, Stopped
@@ -38,6 +39,7 @@ __all__ = ["Course", "Trainer"]
 
 _MAX_ROLLBACKS: Final = 3
 _BEST: Final = "best.safetensors"
+_BEAM: Final = 5  # hypotheses that are tried in the end, where a run looked at dev greedily
 
 
 @dataclass
@@ -314,22 +316,34 @@ class Trainer:
         for name, verdict in verdicts.items():
             self._record("end", {"weights": name, "chosen": name == chosen, **verdict.entry(self.course.step)})
             self.report.say(f"{name}: dev perplexity {verdict.perplexity:.2f}, BLEU {verdict.bleu:.2f}")
+        search, verdict = self._choose_search(candidates[chosen], verdicts[chosen])
         model = Transformer(self.learner.model.config).eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(candidates[chosen][name])
-        save_model(model, self.out, self._about(model, verdicts[chosen]))
+        save_model(model, self.out, self._about(model, search, verdict))
         self.judge.tokenizers.save(self.out)
         write_report(self.out)
         write_card(self.out)
         self.report.say(f"{chosen} is the best on dev and is now {self.out / WEIGHTS}")
         self.world.wait()
 
-    def _about(self, model: Transformer, verdict: Verdict) -> About:
+    def _choose_search(self, weights: Mapping[str, Tensor], verdict: Verdict) -> tuple[SearchConfig, Verdict]:
+        """Try whether a beam translates dev better than the greedy search of the run; it need not."""
+        search = self.recipe.search
+        if search.width > 1 or search.method != "beam":
+            return search, verdict
+        wide = search.model_copy(update={"width": _BEAM})
+        other = self.judge(weights, wide)
+        self.report.say(f"a beam of {_BEAM}: BLEU {other.bleu:.2f}")
+        return (wide, other) if other.bleu > verdict.bleu else (search, verdict)
+
+    def _about(self, model: Transformer, search: SearchConfig, verdict: Verdict) -> About:
         """Say what the model folder will say of the run."""
         return About(
             src_lang=self.recipe.src_lang,
             tgt_lang=self.recipe.tgt_lang,
+            search=search,
             alignment=choose_head(model, list(zip(self.judge.sources, self.judge.targets, strict=True))),
             tokenizer_sha256=tuple(tokenizer.sha256 for tokenizer in self.judge.tokenizers),
             training={

@@ -76,12 +76,14 @@ class Judge:
         self.sources = tokenizers.src.encode_batch([pair.src for pair in self.dev])
         self.targets = tokenizers.tgt.encode_batch([pair.tgt for pair in self.dev])
 
-    def __call__(self, weights: Mapping[str, Tensor]) -> Verdict:
-        """Measure `weights` on dev."""
+    def __call__(self, weights: Mapping[str, Tensor], search: SearchConfig | None = None) -> Verdict:
+        """Measure `weights` on dev, searched as the recipe says or otherwise."""
         for name, parameter in self.model.named_parameters():
             parameter.data = weights[name].to(parameter.device)  # lent, not copied
         hypotheses = [""] * len(self.translated)
-        for number, found in translate_ids(self.model, [self.sources[i] for i in self.translated], self.search):
+        for number, found in translate_ids(
+            self.model, [self.sources[i] for i in self.translated], search or self.search
+        ):
             hypotheses[number] = self.tokenizers.tgt.decode(found[0].tokens)
         asked = [self.dev[i] for i in self.translated]
         score = bleu(hypotheses, [pair.tgt for pair in asked], self.tokenize)

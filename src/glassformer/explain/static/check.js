@@ -3,7 +3,7 @@
 // What needs no weights is recomputed. A linear map is recomputed where its weights travelled; elsewhere its stored
 // projection must agree: x·(Wᵀr) + b·r = y·r, with r of signs, so that no number can hide behind a small factor.
 
-import { compute, isComputable } from './trace.js';
+import { compute, isComputable, logSumExp } from './trace.js';
 
 // What rounding may do, as a share of the tensor's standard deviation; an error of a hundredth of it is seen.
 const ROUNDING = 2e-3;
@@ -125,12 +125,7 @@ function checkSteps(trace) {
   let worst = null;
   trace.document.steps.forEach((step, t) => {
     const row = trace.row('out.logits', [t]);
-    let top = -Infinity;
-    for (const x of row) if (x > top) top = x;
-    let sum = 0;
-    for (const x of row) sum += Math.exp(x - top);
-    const all = top + Math.log(sum);
-    const offs = [Math.abs(all - step.lse), ...step.top.filter((w) => w.logit !== null).map((w) => Math.abs(row[w.id] - w.logit))];
+    const offs = [Math.abs(logSumExp(row) - step.lse), ...step.top.filter((w) => w.logit !== null).map((w) => Math.abs(row[w.id] - w.logit))];
     for (const off of offs) if (!(off <= most)) [most, worst] = [off, [t, step.chosen]];
   });
   const spread = trace.tensors.get('out.logits').stats[3] || 1;

@@ -31,7 +31,7 @@ const on = {
     go({ node: n, t: Math.max(0, Math.min(trace.nSteps - 1, node.t)) });
     first('.tree .node.chosen')?.focus();
   },
-  traceNode: (n) => (LIVE ? ask({ node: n }) : tell(`${say('hypothesisNote')} ${say('needsLive')}`)),
+  traceNode: (n) => (LIVE ? ask({ node: n }) : tell(say('needsLive'))),
   summarise,
   hopBack: () => state.trail.length && go({ pin: state.trail.at(-1), depth: 3, trail: state.trail.slice(0, -1) }, true),
   weights: LIVE ? fetchWeights : null,
@@ -75,7 +75,7 @@ function followLink(event) {
   event.preventDefault();
   if (link.dataset.station) {
     travel(Number(link.dataset.station) - state.station);
-    if (innerWidth <= 1000) $('map-holder').open = false;
+    if (innerWidth <= 1100) $('map-holder').open = false;
     return;
   }
   readHash(link.getAttribute('href'));
@@ -146,7 +146,7 @@ function readHash(hash = location.hash) {
 function render() {
   const focus = document.activeElement;
   const isInside = $('station').contains(focus);
-  const kept = isInside ? { address: focus.dataset.address, id: focus.id, node: focus.dataset.node, isGrid: focus.getAttribute('role') === 'gridcell', follows: focus.classList.contains('follow') } : null;
+  const kept = isInside && [focus.id && `#${focus.id}`, focus.dataset.node && '.node.chosen', focus.dataset.address && `#station [data-address="${CSS.escape(focus.dataset.address)}"][tabindex="0"]`, focus.role === 'gridcell' && '#station [role=gridcell][tabindex="0"]', focus.matches('.follow') && '.follow'];
   renderHeader();
   renderMap();
   const view = new View(trace, state, on);
@@ -174,10 +174,7 @@ function render() {
   renderAside(about, text, tensor);
   renderFooter(target, tensor);
   paintAll();
-  if (kept && !document.activeElement?.closest('#station')) {
-    const again = (kept.id && $(kept.id)) || (kept.node && first(`.node.chosen`)) || (kept.address && first(`#station [data-address="${CSS.escape(kept.address)}"][tabindex="0"]`)) || (kept.isGrid && first('#station [role=gridcell][tabindex="0"]')) || (kept.follows && first('.follow'));
-    if (again) again.focus({ preventScroll: true });
-  }
+  if (kept && !$('station').contains(document.activeElement)) kept.map((what) => what && first(what)).find(Boolean)?.focus({ preventScroll: true });
   document.title = `${about.id} ${text.title} · ${trace.document.run.src.slice(0, 40)}`;
 }
 
@@ -213,26 +210,16 @@ function renderHeader() {
   $('count').textContent = `t = ${state.t} / ${steps.length - 1}`;
   $('back').disabled = state.t === 0;
   $('forward').disabled = state.t === steps.length - 1;
-  const hypotheses = beam.filter((node) => node.state === 'winner' || node.state === 'finished').sort((a, b) => b.score - a.score);
   const current = state.node ?? run.node;
-  if ($('beam').dataset.for !== trace.document.model.sha256 + run.tgt + currentLanguage()) {
-    $('beam').replaceChildren(...hypotheses.map((node, n) => make('option', { value: node.n }, `${n + 1} ${node.state === 'winner' ? '★' : ''} ${brief(node.score)}  ${pathOf(beam, node).map(label).join(' ').slice(0, 60)}`)));
-    $('beam').dataset.for = trace.document.model.sha256 + run.tgt + currentLanguage();
-  }
-  $('beam').value = hypotheses.some((node) => node.n === current) ? current : run.node;
+  $('beam').value = [...$('beam').options].some((option) => option.value === String(current)) ? current : run.node;
 }
 
 function renderChoices() {
-  const { config } = trace;
-  const side = sideOf(state.station);
-  const has = { layer: /^(4|5|6|7|8|9|1[0-4]|17|18|19|20|21)$/.test(state.station), head: /^(4|5|6|7|8|9|10|11|17|19)$/.test(state.station) };
-  const nLayers = side === 'enc' ? config.n_encoder_layers : config.n_decoder_layers;
-  $('layer').textContent = `${state.layer} / ${nLayers - 1}`;
-  $('head').textContent = `${state.head} / ${config.n_heads - 1}`;
-  $('layers').classList.toggle('idle', !has.layer);
-  $('heads').classList.toggle('idle', !has.head);
-  for (const button of all('#layers button')) button.disabled = !has.layer;
-  for (const button of all('#heads button')) button.disabled = !has.head;
+  const { station, layer, head } = state;
+  $('layer').textContent = `${layer} / ${limits().layer - 1}`;
+  $('head').textContent = `${head} / ${trace.config.n_heads - 1}`;
+  $('layers').disabled = !((station > 3 && station < 15) || (station > 16 && station < 22));
+  $('heads').disabled = !((station > 3 && station < 12) || station === 17 || station === 19);
   for (const depth of [1, 2, 3]) $(`depth${depth}`).setAttribute('aria-pressed', String(state.depth === depth));
   $('previous').disabled = state.station === 0;
   $('next').disabled = state.station === STATIONS.length - 1;
@@ -242,15 +229,11 @@ function renderChoices() {
 // Figure 1 of the paper as boxes, each with its address and its stations.
 function renderMap() {
   if ($('map').dataset.language !== currentLanguage()) buildMap();
-  const layers = { enc: Math.min(state.layer, trace.config.n_encoder_layers - 1), dec: Math.min(state.layer, trace.config.n_decoder_layers - 1) };
-  for (const box of all('#map [data-part]')) {
-    box.querySelector('code').textContent = box.dataset.part.replace('*', layers[box.dataset.part.slice(0, 3)]);
-  }
+  const view = new View(trace, state, on);
+  for (const box of all('#map [data-part]')) box.querySelector('code').textContent = box.dataset.part.replace(/^(enc|dec)\.\*/, (_, side) => view.at(side));
   for (const one of all('#map a')) {
     const isHere = Number(one.dataset.station) === state.station;
-    one.toggleAttribute('data-here', isHere);
-    if (isHere) one.setAttribute('aria-current', 'page');
-    else one.removeAttribute('aria-current');
+    one.ariaCurrent = isHere ? 'page' : null;
     if (!isHere) continue;
     for (const box of all('#map .box')) box.classList.toggle('here', box.contains(one));
     const nav = one.closest('nav');
@@ -487,8 +470,10 @@ function connect() {
 
 async function show(traceDocument) {
   trace = await openTrace(traceDocument);
-  const { run, model } = traceDocument;
+  const { run, model, beam } = traceDocument;
   state.node = null;
+  const ended = beam.filter((node) => node.state === 'winner' || node.state === 'finished').sort((a, b) => b.score - a.score);
+  $('beam').replaceChildren(...ended.map((node, n) => make('option', { value: node.n }, `${n + 1} ${node.state === 'winner' ? '★' : ''} ${brief(node.score)} ${pathOf(beam, node).map(label).join(' ').slice(0, 60)}`)));
   $('sentence').value = run.src;
   $('model-name').textContent = model.name;
   const warnings = [run.engine && !run.engine.same ? say('engineSays', run.engine.name, run.engine.text) : '', run.ended ? '' : say('notEnded'), run.forced.length ? say('forcedRun') : ''].filter(Boolean);
@@ -514,7 +499,7 @@ async function begin() {
   wear(setting('theme') ?? 'auto');
   words();
   connect();
-  if (innerWidth <= 1000) $('map-holder').open = false;
+  if (innerWidth <= 1100) $('map-holder').open = false;
   $('ask').hidden = !LIVE;
   const stored = $('trace').textContent.trim();
   if (stored) await show(JSON.parse(stored));

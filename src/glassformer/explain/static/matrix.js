@@ -18,7 +18,7 @@ export function readPalette() {
     return getComputedStyle(probe).color;
   };
   const rgb = (name) => read(name).match(/[\d.]+/g).slice(0, 3).map(Number);
-  palette = { plus: rgb('heat-plus'), minus: rgb('heat-minus'), zero: rgb('heat-zero'), ink: read('ink'), line: read('line'), now: read('focus') };
+  palette = { plus: rgb('plus'), minus: rgb('minus'), zero: rgb('zero'), ink: read('ink'), line: read('line'), now: read('ink') };
   probe.remove();
 }
 
@@ -264,5 +264,5 @@ function into(start, at, seen) {
 function tint(value, most) {
   if (!Number.isFinite(value)) return { color: 'var(--soft)' };
   const share = Math.round(Math.min(1, Math.abs(value) / most) * 45);
-  return { background: `color-mix(in srgb, var(${value < 0 ? '--heat-minus' : '--heat-plus'}) ${share}%, transparent)` };
+  return { background: `color-mix(in srgb, var(${value < 0 ? '--minus' : '--plus'}) ${share}%, transparent)` };
 }

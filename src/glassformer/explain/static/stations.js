@@ -1,7 +1,7 @@
 // What each station shows. A station is a function from a view (the trace and where we are in it) to elements.
 
 import { brief, digits, percent, whole } from './numbers.js';
-import { cosine, entropyOf, logSumExp, maximum, norm, softmaxOf } from './trace.js';
+import { cosine, entropyOf, logSumExp, maximum, norm, range, softmaxOf } from './trace.js';
 import { arcs, bars, draw, figure, link, make, number, table } from './parts.js';
 import { matrix } from './matrix.js';
 import { say } from './words.js';
@@ -50,7 +50,7 @@ export class View {
   }
 
   names(axis, size) {
-    return /^(src|tgt)/.test(axis) ? this.words(axis) : Array.from({ length: size }, (_, n) => `${n}`);
+    return /^(src|tgt)/.test(axis) ? this.words(axis) : range(size).map(String);
   }
 
   lang(axis) {
@@ -93,7 +93,7 @@ export class View {
     const known = parts.filter(([, name]) => this.trace.has(name));
     known.forEach(([, name]) => this.shown.add(name));
     const data = known.map(([, name]) => this.trace.row(name, [row]));
-    return this.matrix({ title, rows: known.map(([text]) => text), columns: Array.from(data[0], (_, c) => `${c}`), isStrip: true, value: (r, c) => data[r][c], address: (r, c) => this.trace.address(known[r][1], [row, c]), ...more });
+    return this.matrix({ title, rows: known.map(([text]) => text), columns: range(data[0].length).map(String), isStrip: true, value: (r, c) => data[r][c], address: (r, c) => this.trace.address(known[r][1], [row, c]), ...more });
   }
 }
 
@@ -268,7 +268,7 @@ const RENDER = {
     return [
       tabs(view, prefix, ATTENTION),
       make('div.side-by-side', view.tensor(`${prefix}.weights`, { title: 'a' }), view.tensor(`${prefix}.masked`, { title: 'm' })),
-      figure(say('ghost'), bars(ghost, { full: 1, className: 'ghost' }), hint(say('ghostNote'))),
+      figure(say('ghost'), bars(ghost, { full: 1, className: 'ghost' })),
       figure('k, v', chips(view, 'tgt', view.target, (n) => make('small', n < row ? say('cached') : n === row ? say('newNow') : '·'), (n) => (n < row ? '' : n === row ? 'chosen' : 'later'))),
     ];
   },
@@ -279,7 +279,7 @@ const RENDER = {
     const found = attention(view, 'dec', 'cross', 'weights');
     const { head, t } = view.state;
     const name = `${found.prefix}.weights`;
-    const links = Array.from({ length: t + 1 }, (_, from) => Array.from(view.trace.row(name, [head, from]), (share, to) => ({ from, to, share, isNow: from === t, address: view.trace.address(name, [head, from, to]) })).filter((one) => one.share > 0.04)).flat();
+    const links = range(t + 1).map((from) => Array.from(view.trace.row(name, [head, from]), (share, to) => ({ from, to, share, isNow: from === t, address: view.trace.address(name, [head, from, to]) })).filter((one) => one.share > 0.04)).flat();
     return [
       make('p.hint.flows', make('span.from-target', `q ← ${say('decoder')}`), make('span.from-source', `k, v ← ${say('memory')}`)),
       tabs(view, found.prefix, ATTENTION), view.tensor(name, { title: 'a' }), aligned(view, links), softmaxRow(view, found), headWall(view, found.prefix),
@@ -384,7 +384,6 @@ const RENDER = {
       tree(view, chosen),
       make('div.node-card', make('p', view.text('tgt', path.map(label).join(' '), 'b'), ' ', stateOf(chosen)), path.length > 0 && make('p.equation', sum, ' = ', part(chosen, 'total', 'result')), penaltyLine(chosen, run.decode),
         chosen.n > 0 && chosen.n !== run.node && chosen.state !== 'pruned' && make('p', make('button', { type: 'button', onclick: () => view.on.traceNode(chosen.n) }, say('traceThis')))),
-      hint(say('treeHint')),
     ];
   },
 
@@ -456,7 +455,7 @@ function mixture(view, { prefix, row, shares, keys }) {
   const where = (name, ...index) => trace.address(`${prefix}.${name}`, [head, ...index]);
   view.shown.add(`${prefix}.context`);
   return [
-    view.matrix({ title: say('contributions'), rows: [...words, '= c'], columns: Array.from(context, (_, c) => `${c}`), rowLang: view.lang(keys), isStrip: true, value: (r, c) => (r < words.length ? shares[r] * values[r][c] : context[c]), address: (r, c) => (r < words.length ? `${where('weights', row, r)}*${where('v', r, c)}` : where('context', row, c)) }),
+    view.matrix({ title: say('contributions'), rows: [...words, '= c'], columns: range(context.length).map(String), rowLang: view.lang(keys), isStrip: true, value: (r, c) => (r < words.length ? shares[r] * values[r][c] : context[c]), address: (r, c) => (r < words.length ? `${where('weights', row, r)}*${where('v', r, c)}` : where('context', row, c)) }),
     figure(say('share'), bars(words.map((word, n) => ({ label: word, lang: view.lang(keys), value: shares[n], address: where('weights', row, n), text: percent(shares[n]) })), { full: 1 })),
     view.tensor(`${prefix}.context`, { title: 'c', isStrip: true }),
   ];
@@ -465,8 +464,8 @@ function mixture(view, { prefix, row, shares, keys }) {
 function headWall(view, prefix) {
   const { trace } = view;
   const { shape: [heads, nRows], axes } = trace.tensors.get(`${prefix}.weights`);
-  return make('div.wall', Array.from({ length: heads }, (_, head) => {
-    const rows = Array.from({ length: nRows }, (_, r) => trace.row(`${prefix}.weights`, [head, r]));
+  return make('div.wall', range(heads).map((head) => {
+    const rows = range(nRows).map((r) => trace.row(`${prefix}.weights`, [head, r]));
     const spread = rows.reduce((sum, row) => sum + entropyOf(row) / nRows, 0);
     const r = best(rows.map(maximum));
     const c = best(rows[r]);
@@ -485,13 +484,13 @@ function joined(view, { prefix, row }) {
   const output = trace.tensors.get(`${prefix}.output`);
   const { head_norms: norms } = output.constants;
   const stored = norms && (Array.isArray(norms) ? norms.flat() : trace.constants(output, 'head_norms'));
-  const lengths = Array.from({ length: heads }, (_, h) => (stored ? stored[row * heads + h] : norm(trace.row(`${prefix}.context`, [h, row]))));
+  const lengths = range(heads).map((h) => (stored ? stored[row * heads + h] : norm(trace.row(`${prefix}.context`, [h, row]))));
   const sum = lengths.reduce((a, b) => a + b, 0);
   view.main = `${prefix}.output[${row},0]`;
   view.summary = `${say('head')} ${best(lengths)}: ${percent(maximum(lengths) / sum)}`;
   const rows = lengths.map((length, h) => ({ label: `${say('head')} ${h}`, value: length, address: `norm(${trace.address(`${prefix}.context`, [h, row])}${stored ? '*W_O' : ''})`, note: percent(length / sum), className: h === view.state.head && 'chosen' }));
   return [
-    view.strip(quoted(view.source[row]), [['concat', `${prefix}.concat`], ['· W_O', `${prefix}.output`]], row, { marks: Array.from({ length: heads - 1 }, (_, h) => ((h + 1) * width) / heads) }),
+    view.strip(quoted(view.source[row]), [['concat', `${prefix}.concat`], ['· W_O', `${prefix}.output`]], row, { marks: range(heads - 1).map((h) => ((h + 1) * width) / heads) }),
     figure(say(stored ? 'headShare' : 'headContext'), bars(rows), stored && hint(say('headShareNote'))),
     view.tensor(`${prefix}.output`, { title: 'y' }),
   ];
@@ -558,7 +557,7 @@ function feedForward(view, side) {
 
 // The tensors that go up the encoder: what the first layer reads, then what each layer gives.
 function stack(trace) {
-  const names = Array.from({ length: trace.config.n_encoder_layers }, (_, l) => trace.tensors.get(`enc.${l}.add1.sum`).in[0]);
+  const names = range(trace.config.n_encoder_layers).map((l) => trace.tensors.get(`enc.${l}.add1.sum`).in[0]);
   return [...names, trace.tensors.get('dec.0.cross.k').in[0]];
 }
 
@@ -567,8 +566,8 @@ function alignment(trace) {
   const chosen = trace.document.model.alignment;
   const name = `dec.${chosen?.layer ?? trace.config.n_decoder_layers - 1}.cross.weights`;
   const [nHeads, nRows] = trace.tensors.get(name).shape;
-  const heads = chosen ? [chosen.head] : Array.from({ length: nHeads }, (_, h) => h);
-  return Array.from({ length: nRows }, (_, r) => {
+  const heads = chosen ? [chosen.head] : range(nHeads);
+  return range(nRows).map((r) => {
     const rows = heads.map((h) => trace.row(name, [h, r]));
     return Float64Array.from(rows[0], (_, c) => rows.reduce((sum, row) => sum + row[c] / rows.length, 0));
   });

@@ -110,6 +110,10 @@ export class Trace {
   }
 }
 
+export function range(n) {
+  return [...Array(n).keys()];
+}
+
 export function sizeOf(shape) {
   return shape.reduce((product, size) => product * size, 1);
 }
@@ -127,28 +131,22 @@ export function maximum(row) {
 export function softmaxOf(row) {
   const top = maximum(row);
   const shares = Float64Array.from(row, (x) => Math.exp(x - top));
-  const sum = shares.reduce((a, b) => a + b, 0);
+  const sum = total(shares);
   return shares.map((x) => x / sum);
 }
 
 export function logSumExp(row) {
   const top = maximum(row);
-  let sum = 0;
-  for (const x of row) sum += Math.exp(x - top);
-  return top + Math.log(sum);
+  return top + Math.log(total(row, (x) => Math.exp(x - top)));
 }
 
 // In bits: 0 for one certain choice, log2(n) for n equal ones.
 export function entropyOf(shares) {
-  let sum = 0;
-  for (const p of shares) if (p > 0) sum -= p * Math.log2(p);
-  return sum;
+  return total(shares, (p) => (p > 0 ? -p * Math.log2(p) : 0));
 }
 
 export function norm(row) {
-  let sum = 0;
-  for (const x of row) sum += x * x;
-  return Math.sqrt(sum);
+  return Math.sqrt(total(row, (x) => x * x));
 }
 
 export function cosine(a, b) {
@@ -199,6 +197,18 @@ export function sinusoidParts({ width, layout }, channel) {
 
 function mapped(f) {
   return (trace, tensor, x) => Float64Array.from(x, f);
+}
+
+function total(row, f = (x) => x) {
+  let sum = 0;
+  for (const x of row) sum += f(x);
+  return sum;
+}
+
+// One number for each row.
+function eachRow(x, nRows, f) {
+  const width = x.length / nRows;
+  return Float64Array.from({ length: nRows }, (_, r) => f(x.subarray(r * width, (r + 1) * width), r));
 }
 
 function perRow(width, x, f) {
@@ -287,28 +297,11 @@ const COMPUTE = {
     }
     return out;
   },
-  mean(trace, tensor, x) {
-    const width = x.length / tensor.shape[0];
-    return Float64Array.from({ length: tensor.shape[0] }, (_, row) => {
-      let sum = 0;
-      for (let c = 0; c < width; c++) sum += x[row * width + c];
-      return sum / width;
-    });
-  },
-  variance(trace, tensor, x, mean) {
-    const width = x.length / tensor.shape[0];
-    return Float64Array.from({ length: tensor.shape[0] }, (_, row) => {
-      let sum = 0;
-      for (let c = 0; c < width; c++) sum += (x[row * width + c] - mean[row]) ** 2;
-      return sum / width;
-    });
-  },
+  mean: (trace, tensor, x) => eachRow(x, tensor.shape[0], (row) => total(row) / row.length),
+  variance: (trace, tensor, x, mean) => eachRow(x, tensor.shape[0], (row, r) => total(row, (value) => (value - mean[r]) ** 2) / row.length),
   normalise(trace, tensor, x, mean, variance) {
     const width = tensor.shape[1];
-    return Float64Array.from(x, (value, i) => {
-      const row = Math.floor(i / width);
-      return (value - mean[row]) / Math.sqrt(variance[row] + tensor.constants.eps);
-    });
+    return Float64Array.from(x, (value, i) => (value - mean[Math.floor(i / width)]) / Math.sqrt(variance[Math.floor(i / width)] + tensor.constants.eps));
   },
   affine(trace, tensor, x) {
     const width = tensor.shape[1];
@@ -325,27 +318,17 @@ export function explainCell(trace, name, index) {
   const tensor = trace.tensors.get(name);
   const value = trace.value(name, index);
   const inputs = tensor.in.map((input) => (at) => ({ value: trace.value(input, at), address: trace.address(input, at) }));
-  const told = (CELL[tensor.op] ?? unknown)(trace, tensor, index, inputs);
+  const told = CELL[tensor.op](trace, tensor, index, inputs);
   const operands = told.operands ?? [];
   return { tensor, name, index, address: trace.address(name, index), value, terms: null, ...told, operands };
-}
-
-function unknown() {
-  return { equation: null, note: 'noteUnknown' };
 }
 
 function computed(value, address = '') {
   return { value, address };
 }
 
-function sum(values) {
-  let total = 0;
-  for (const value of values) total += value;
-  return total;
-}
-
 // Summands by size; the equation shows the largest and one number for all the rest.
-function total(terms, extra = []) {
+function summed(terms, extra = []) {
   const sorted = [...terms].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
   return { terms: sorted, extra };
 }
@@ -370,7 +353,7 @@ function linearCell(trace, tensor, index, [x]) {
   const column = isHeads ? index[0] * width + index[2] : index.at(-1);
   const row = isHeads ? index[1] : index[0];
   const input = trace.tensors.get(tensor.in[0]);
-  const inputs = Array.from({ length: input.shape[1] }, (_, c) => x([row, c]));
+  const inputs = range(input.shape[1]).map((c) => x([row, c]));
   const weights = trace.column(tensor.name, column);
   if (!weights) return { equation: null, note: 'noteNoWeights', wants: { name: tensor.name, column }, row, operands: inputs };
   const terms = inputs.map((operand, c) => ({
@@ -379,13 +362,13 @@ function linearCell(trace, tensor, index, [x]) {
     factors: [operand, computed(weights.weights[c], `W(${tensor.name})[${column},${c}]`)],
   }));
   const bias = weights.bias ? [computed(weights.bias, `b(${tensor.name})[${column}]`)] : [];
-  return { ...total(terms, bias), operands: inputs, summands: 'channels' };
+  return { ...summed(terms, bias), operands: inputs, summands: 'channels' };
 }
 
 const CELL = {
-  given: () => ({ equation: null, note: 'noteGiven' }),
-  gather: (trace, tensor, index, [ids]) => ({ equation: null, note: 'noteGather', operands: [ids([index[0]])] }),
-  rows: () => ({ equation: null, note: 'noteRows' }),
+  given: () => ({}),
+  gather: (trace, tensor, index, [ids]) => ({ operands: [ids([index[0]])] }),
+  rows: () => ({}),
   sinusoid(trace, tensor, [at, channel]) {
     const { width, layout, start = 0 } = { width: tensor.shape[1], ...tensor.constants };
     const { pair, isSine } = sinusoidParts({ width, layout }, channel);
@@ -406,21 +389,21 @@ const CELL = {
   heads: linearCell,
   matmul_t(trace, tensor, [head, query, key], [a, b]) {
     const width = trace.tensors.get(tensor.in[0]).shape[2];
-    const terms = Array.from({ length: width }, (_, c) => {
+    const terms = range(width).map((c) => {
       const factors = [a([head, query, c]), b([head, key, c])];
       return { label: `${c}`, value: factors[0].value * factors[1].value, factors };
     });
-    return { ...total(terms), operands: terms.flatMap((term) => term.factors), summands: 'channels' };
+    return { ...summed(terms), operands: terms.flatMap((term) => term.factors), summands: 'channels' };
   },
   mask(trace, tensor, index, [x]) {
     const operand = x(index);
     const open = isAllowed(tensor, index[1], index[2]);
-    return { equation: open ? [operand] : null, note: open ? 'noteOpen' : 'noteMasked', operands: [operand] };
+    return { equation: open ? [operand] : null, note: open ? null : 'noteMasked', operands: [operand] };
   },
   softmax(trace, tensor, index, [x]) {
     const row = trace.row(tensor.in[0], index.slice(0, -1));
     const top = maximum(row);
-    const all = sum(Array.from(row, (value) => Math.exp(value - top)));
+    const all = total(row, (value) => Math.exp(value - top));
     const operand = x(index);
     const rowAddress = trace.address(tensor.in[0], index.slice(0, -1));
     const best = computed(top, `max(${rowAddress})`);
@@ -435,31 +418,31 @@ const CELL = {
   },
   weighted_sum(trace, tensor, [head, query, channel], [weights, values]) {
     const keys = trace.tensors.get(tensor.in[0]).shape[2];
-    const terms = Array.from({ length: keys }, (_, key) => {
+    const terms = range(keys).map((key) => {
       const factors = [weights([head, query, key]), values([head, key, channel])];
       return { label: `${key}`, value: factors[0].value * factors[1].value, factors };
     });
     const axis = trace.tensors.get(tensor.in[0]).axes[2];
-    return { ...total(terms), operands: terms.flatMap((t) => t.factors), summands: axis.startsWith('src') ? 'src' : 'tgt' };
+    return { ...summed(terms), operands: terms.flatMap((t) => t.factors), summands: axis.startsWith('src') ? 'src' : 'tgt' };
   },
   concat(trace, tensor, [row, channel], [context]) {
     const width = trace.tensors.get(tensor.in[0]).shape[2];
     const operand = context([Math.floor(channel / width), row, channel % width]);
-    return { equation: [operand], operands: [operand], note: 'noteConcat' };
+    return { equation: [operand], operands: [operand] };
   },
   mean(trace, tensor, [row], [x]) {
     const width = trace.tensors.get(tensor.in[0]).shape[1];
-    const operands = Array.from({ length: width }, (_, c) => x([row, c]));
-    const all = computed(sum(operands.map((o) => o.value)), `sum(${trace.address(tensor.in[0], [row])})`);
-    return { equation: [all, ` / ${width}`], operands, note: 'noteMean' };
+    const operands = range(width).map((c) => x([row, c]));
+    const all = computed(total(operands, (one) => one.value), `sum(${trace.address(tensor.in[0], [row])})`);
+    return { equation: [all, ` / ${width}`], operands };
   },
   variance(trace, tensor, [row], [x, mean]) {
     const width = trace.tensors.get(tensor.in[0]).shape[1];
     const middle = mean([row, 0]);
-    const operands = Array.from({ length: width }, (_, c) => x([row, c]));
-    const all = sum(operands.map((o) => (o.value - middle.value) ** 2));
+    const operands = range(width).map((c) => x([row, c]));
+    const all = total(operands, (one) => (one.value - middle.value) ** 2);
     const squares = computed(all, `sum((${trace.address(tensor.in[0], [row])}-${middle.address})^2)`);
-    return { equation: [squares, ` / ${width}`], operands: [middle, ...operands], note: 'noteVariance' };
+    return { equation: [squares, ` / ${width}`], operands: [middle, ...operands] };
   },
   normalise(trace, tensor, [row, channel], [x, mean, variance]) {
     const operands = [x([row, channel]), mean([row, 0]), variance([row, 0])];
