@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, Request, sync_playwright
 
 from glassformer.explain.document import Document
 from glassformer.explain.page import page_html
@@ -56,12 +56,16 @@ class Visitor:
         self.shown: Document | None = None
         page.on("console", lambda message: self._complain(message.type, message.text))
         page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._asked)
         page.on("request", self._fetched)
 
     def _complain(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.faults.append(text)
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog {dialog.message}")
+        dialog.dismiss()
 
     def _fetched(self, request: Request) -> None:
         if not request.url.startswith("data:"):

@@ -43,7 +43,8 @@ def words(folder: Path, *more: str) -> list[str]:
 
 
 def torchrun(*more: str) -> list[str]:
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *more]
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    return [*start, "--max-restarts=3", *more]
 
 
 def entries(run: Path, kind: str) -> list[dict[str, float]]:
@@ -81,7 +82,7 @@ def test_two_processes_learn_as_one(tmp_path: Path, alone: Path, sharding: str) 
 def test_a_killed_worker_is_started_again_and_the_run_goes_on(tmp_path: Path, alone: Path) -> None:
     """Also with --fresh, which must not begin afresh after the accident; the other process does not wait for ever."""
     run = tmp_path / "run"
-    command = [*torchrun("--max-restarts=3"), *words(tmp_path, f"--out={run}", "--fresh", "--max-updates=40")]
+    command = [*torchrun(), *words(tmp_path, f"--out={run}", "--fresh", "--max-updates=40")]
     with (tmp_path / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as agent:
         metrics = run / "metrics.jsonl"
         deadline = time.monotonic() + 120

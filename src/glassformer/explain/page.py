@@ -19,6 +19,8 @@ _MODULE: Final = re.compile(r'<script type="module" src="([\w.-]+)"></script>')
 _SLOT: Final = re.compile(r'(<script type="application/json" id="trace">)(</script>)')
 _IMPORT: Final = re.compile(r"^import .*;\n", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export ", re.MULTILINE)
+_MARGIN: Final = re.compile(r"^\s*(?://.*\n\s*)*", re.MULTILINE)  # of code: what people need and browsers do not
+_BLANKS: Final = re.compile(r"\s*([{};])\s*|(?<=:) ")  # of a stylesheet
 _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 )
@@ -32,9 +34,11 @@ def page_html(document: Document) -> str:
     """
     index = _text(_INDEX)
     names = [*_PRELOAD.findall(index), *_MODULE.findall(index)]
-    joined = "\n".join(_EXPORT.sub("", _IMPORT.sub("", _text(name))) for name in dict.fromkeys(names))
+    joined = "\n".join(_MARGIN.sub("", _EXPORT.sub("", _IMPORT.sub("", _text(name)))) for name in dict.fromkeys(names))
     assert "</script" not in joined.lower(), "a module would end its own script element"
-    page = _STYLE.sub(lambda match: f"<style>\n{_text(match[1])}</style>", _PRELOAD.sub("", index))
+    page = _STYLE.sub(
+        lambda match: f"<style>\n{_BLANKS.sub(lambda m: m[1] or '', _text(match[1]))}</style>", _PRELOAD.sub("", index)
+    )
     page = _MODULE.sub(lambda match: f'<script type="module">\n{joined}</script>', page)
     page = page.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{_POLICY}">', 1)
     return _SLOT.sub(lambda match: match[1] + _as_element(document) + match[2], page)

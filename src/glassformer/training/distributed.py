@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.errors import RunError
@@ -21,6 +22,7 @@ from glassformer.model.transformer import Transformer
 
 __all__ = ["World", "exchange", "own", "share_like", "spread", "whole", "world"]
 
+_GREETING: Final = timedelta(seconds=60)  # gloo may miss a connection: torchrun then starts all of them again
 _PATIENCE: Final = timedelta(hours=4)  # the others wait while the first prepares a large corpus or looks at dev
 
 
@@ -66,8 +68,10 @@ def world(device: str) -> Iterator[World]:
     if kind.type == "cuda":
         kind = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(kind)
-    dist.init_process_group("nccl" if kind.type == "cuda" else "gloo", timeout=_PATIENCE)
+    dist.init_process_group("nccl" if kind.type == "cuda" else "gloo", timeout=_GREETING)
     try:
+        dist.barrier()  # all are there
+        _set_pg_timeout(_PATIENCE)
         yield World(dist.get_rank(), size, kind)
     finally:
         dist.destroy_process_group()

@@ -3,7 +3,7 @@
 import { brief, digits, tiny } from './numbers.js';
 import { openTrace } from './trace.js';
 import { checkAll } from './check.js';
-import { draw, formula, make, number } from './parts.js';
+import { draw, formula, make, number, table } from './parts.js';
 import { readPalette } from './matrix.js';
 import { currentLanguage, say, setLanguage, STATIONS, textOf } from './words.js';
 import { homeOf, label, matching, pathOf, renderStation, View } from './stations.js';
@@ -78,6 +78,7 @@ function followLink(event) {
     if (innerWidth <= 1100) $('map-holder').open = false;
     return;
   }
+  $('check-dialog').close();
   readHash(link.getAttribute('href'));
   note(`#${hashOf()}`, true);
   render();
@@ -192,19 +193,22 @@ function tell(text) {
 }
 
 function renderHeader() {
-  const { tokens, steps, run, beam } = trace.document;
-  const chip = (token, lang, className, press, pressed) => make('button', { type: 'button', className, lang: lang || null, dir: 'auto', 'aria-pressed': String(pressed), onclick: press, tabindex: '-1' }, label(token));
-  const { model } = trace.document;
-  $('source').replaceChildren(...tokens.src.map((token, n) => chip(token, model.src_lang, `chip src ${n === state.i ? 'chosen' : ''} ${token.mark ? 'mark' : ''}`, () => go({ i: n }), n === state.i)));
-  const forced = new Set(run.forced.map(([t]) => t));
-  const other = state.node !== null && state.node !== run.node && beam[state.node] ? pathOf(beam, beam[state.node]) : null;
-  $('target').replaceChildren(...tokens.tgt.slice(1).map((token, n) => chip(token, model.tgt_lang, `chip tgt ${n < state.t ? 'done' : n === state.t ? 'chosen' : 'later'} ${token.mark ? 'mark' : ''} ${forced.has(n) ? 'forced' : ''}`, () => go({ t: n }), n === state.t)));
-  $('other').replaceChildren(...(other ? [make('span', `${say('hypothesis')}: `), make('span', { lang: model.tgt_lang || null, dir: 'auto' }, other.map(label).join(' '))] : []));
-  for (const row of [$('source'), $('target')]) {
-    const chosen = row.querySelector('.chosen');
-    if (chosen) chosen.tabIndex = 0;
-    if (chosen && row.scrollHeight > row.clientHeight) row.scrollTop = chosen.offsetTop - row.offsetTop - row.clientHeight / 2;
-  }
+  const { tokens, steps, run, beam, model } = trace.document;
+  const chips = (row, list, lang, key, kind) => {
+    if (row.shows !== trace) row.replaceChildren(...list.map((token, n) => make('button.chip', { type: 'button', lang: lang || null, dir: 'auto', onclick: () => go({ [key]: n }) }, label(token))));
+    [...row.children].forEach((one, n) => {
+      const isNow = n === state[key];
+      one.className = `chip ${kind} ${isNow ? 'chosen' : kind === 'tgt' && n > state.t ? 'later' : ''} ${list[n].mark ? 'mark' : ''} ${kind === 'tgt' && run.forced.some(([t]) => t === n) ? 'forced' : ''}`;
+      one.ariaPressed = String(isNow);
+      one.tabIndex = isNow ? 0 : -1;
+    });
+    if (row.shows !== trace || row.at !== state[key]) row.scrollTop = row.children[state[key]].offsetTop - row.offsetTop - 20;
+    Object.assign(row, { shows: trace, at: state[key] });
+  };
+  chips($('source'), tokens.src, model.src_lang, 'i', 'src');
+  chips($('target'), tokens.tgt.slice(1), model.tgt_lang, 't', 'tgt');
+  const other = state.node !== null && state.node !== run.node && beam[state.node];
+  $('other').replaceChildren(...(other ? [`${say('hypothesis')}: `, make('span', { lang: model.tgt_lang || null, dir: 'auto' }, pathOf(beam, other).map(label).join(' '))] : []));
   Object.assign($('scrubber'), { max: steps.length - 1, value: state.t });
   $('scrubber').setAttribute('aria-valuetext', `${state.t}: ${label(tokens.tgt[state.t + 1])}`);
   $('count').textContent = `t = ${state.t} / ${steps.length - 1}`;
@@ -292,15 +296,16 @@ function renderBadge() {
   const badge = $('badge');
   badge.dataset.state = bad.length ? 'bad' : checks.isDone ? 'good' : 'busy';
   badge.replaceChildren(...(bad.length ? [`✗ ${bad.length} ${say('checkFailed')}`] : checks.isDone ? [`✓ ${checked.length} ${say('checked')}`, make('span.long', `, |Δ| ≤ ${tiny(most)}`)] : [say('checking')]));
-  const kinds = ['recomputed', 'projected', 'weights', 'given', 'derived'].map((kind) => [kind, checks.results.filter((one) => one.kind === kind)]).filter(([, list]) => list.length);
-  const rows = [...checks.results].filter((one) => one.kind !== 'given' && one.kind !== 'derived').sort((a, b) => a.isRight - b.isRight || b.most - a.most).slice(0, 60);
+  if (!checks.isDone) return;
+  const kinds = ['recomputed', 'projected', 'weights', 'given', 'derived'].map((kind) => [kind, checks.results.filter((one) => one.kind === kind).length]);
+  const rows = checked.sort((a, b) => a.isRight - b.isRight || b.most - a.most).slice(0, 60).map((one) => {
+    const name = one.at ?? one.name;
+    const address = one.worst ? trace.address(name, one.worst) : '';
+    return { className: one.isRight ? '' : 'bad', cells: [`${one.isRight ? '✓' : '✗'} ${one.name}`, number(one.most, `max|Δ|(${one.name})`, tiny(one.most)), make('a', { href: `#${address}` }, address)] };
+  });
   $('checks').replaceChildren(
-    make('p', say('checkIntro')), make('p', make('b', bad.length ? say('checkBad', bad.length) : say('checkSay', checked.length, tiny(most)))),
-    make('ul', kinds.map(([kind, list]) => make('li', `${list.length} × ${say(kind === 'weights' ? 'weightsKind' : kind)}`))),
-    make('div.scroll', { tabindex: '0', role: 'region', 'aria-label': say('checkTitle') }, make('table', make('thead', make('tr', ['tensor', 'difference', 'where'].map((key) => make('th', { scope: 'col' }, say(key))))), make('tbody', rows.map((one) => {
-      const address = one.worst && trace.has(one.at ?? one.name) ? trace.address(one.at ?? one.name, one.worst) : '';
-      return make('tr', { className: one.isRight ? null : 'bad' }, make('th', { scope: 'row' }, one.isRight ? '✓ ' : '✗ ', one.name), make('td', number(one.most, `max|Δ|(${one.name})`, tiny(one.most))), make('td', address ? make('a', { href: `#${address}`, onclick: () => $('check-dialog').close() }, address) : ''));
-    })))));
+    make('p', say('checkIntro')), make('b', bad.length ? say('checkBad', bad.length) : say('checkSay', checked.length, tiny(most))),
+    make('ul', kinds.map(([kind, n]) => n > 0 && make('li', `${n} × ${say(kind)}`))), table(['tensor', 'difference', 'where'].map((key) => say(key)), rows));
 }
 
 // ---- keys, buttons, the live server

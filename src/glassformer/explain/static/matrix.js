@@ -78,7 +78,7 @@ function heat(spec, [row, column], most, on, small, isPinned) {
   const grid = make('div', { role: 'grid', className: 'grid', 'aria-label': spec.title ?? spec.tensor, 'aria-rowcount': nRows, 'aria-colcount': nColumns }, canvas, line);
   const names = small ? null : make('div.row-names', { 'aria-hidden': 'true' }, spec.rows.map((name, r) => make('span', { className: r === spec.now ? 'now' : null, lang: spec.rowLang, dir: 'auto', title: name }, name)));
   const heads = hasNames ? make('div.column-names', { 'aria-hidden': 'true' }, spec.columns.map((name) => make('span', { lang: spec.columnLang, title: name }, make('b', name)))) : null;
-  const tall = isSquare ? Math.max(12, Math.min(30, Math.round(420 / nRows))) : spec.isStrip ? 24 : Math.max(7, Math.min(18, Math.round(300 / nRows)));
+  const tall = isSquare ? Math.max(13, Math.min(30, Math.round(420 / nRows))) : spec.isStrip ? 24 : Math.max(13, Math.min(18, Math.round(300 / nRows)));
   const body = make('div', { className: `heat ${isSquare ? 'square' : 'wide'} ${small ? 'small' : ''} ${heads ? 'named' : ''}`, style: { '--rows': nRows, '--columns': nColumns, '--tall': `${spec.tall ?? tall}px` } }, heads, names, grid);
 
   let here = [row, column];
@@ -143,7 +143,8 @@ function paint(canvas, spec, most, small) {
   context.font = `${Math.round(10 * ratio)}px system-ui, sans-serif`;
   context.textAlign = 'center';
   context.textBaseline = 'middle';
-  for (let r = 0; r < nRows; r++) {
+  if (!gap) pixelate(context, spec, most, width, height);
+  for (let r = 0; gap && r < nRows; r++) {
     const isLater = spec.upTo !== undefined && r > spec.upTo;
     for (let c = 0; c < nColumns; c++) {
       const value = spec.value(r, c);
@@ -178,6 +179,22 @@ function paint(canvas, spec, most, small) {
     context.lineWidth = 2 * ratio;
     context.strokeRect(ratio, Math.floor(spec.now * h) + ratio / 2, width - 2 * ratio - gap, Math.ceil(h) - ratio - gap);
   }
+}
+
+// Cells too small for a gap: one pixel each, drawn large.
+function pixelate(context, spec, most, width, height) {
+  const [nRows, nColumns] = [spec.rows.length, spec.columns.length];
+  const pixels = new ImageData(nColumns, nRows);
+  for (let r = 0, at = 0; r < nRows; r++) {
+    for (let c = 0; c < nColumns; c++, at += 4) {
+      const value = spec.value(r, c);
+      if (Number.isFinite(value)) pixels.data.set([...mix(value, most), r > (spec.upTo ?? r) ? 56 : 255], at);
+    }
+  }
+  const tile = new OffscreenCanvas(nColumns, nRows);
+  tile.getContext('2d').putImageData(pixels, 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(tile, 0, 0, width, height);
 }
 
 function hatch(context, x, y, width, height, ratio) {

@@ -27,7 +27,7 @@ export function brief(x) {
 export function percent(x) {
   if (!Number.isFinite(x)) return digits(x);
   const share = 100 * x;
-  return `${share >= 99.95 || share === 0 ? share.toFixed(0) : share >= 9.95 ? share.toFixed(0) : share.toFixed(1)} %`;
+  return `${share.toFixed(share === 0 || share >= 9.95 ? 0 : 1)} %`;
 }
 
 export function tiny(x) {

@@ -1,6 +1,6 @@
 // What each station shows. A station is a function from a view (the trace and where we are in it) to elements.
 
-import { brief, digits, percent, whole } from './numbers.js';
+import { digits, percent, whole } from './numbers.js';
 import { cosine, entropyOf, logSumExp, maximum, norm, range, softmaxOf } from './trace.js';
 import { arcs, bars, draw, figure, link, make, number, table } from './parts.js';
 import { matrix } from './matrix.js';
@@ -215,7 +215,7 @@ const RENDER = {
     };
     const most = Math.max(...view.trace.tensors.get(`${prefix}.scores`).stats.slice(0, 2).map(Math.abs));
     return [
-      make('div.side-by-side', view.tensor(`${prefix}.scores`, { title: say('before'), most }), view.tensor(`${prefix}.scaled`, { title: say('after'), most })),
+      make('div.side-by-side', { style: { '--n': view.source.length } }, view.tensor(`${prefix}.scores`, { title: say('before'), most }), view.tensor(`${prefix}.scaled`, { title: say('after'), most })),
       figure(say('entropyBoth'), table([say('word'), `${say('before')}, ${say('bits')}`, `${say('after')}, ${say('bits')}`], view.source.map((word, r) => ({ className: r === view.state.i && 'now', cells: [view.text('src', word), spread('scores', r), spread('scaled', r)] })))),
     ];
   },
@@ -267,7 +267,7 @@ const RENDER = {
     const ghost = view.target.map((word, n) => ({ label: word, lang: view.lang('tgt'), value: open[n], address: `softmax(${scaled})[${n}]`, text: percent(open[n]), className: n > row && 'later', note: n > row ? '−∞' : percent(shares[n]) }));
     return [
       tabs(view, prefix, ATTENTION),
-      make('div.side-by-side', view.tensor(`${prefix}.weights`, { title: 'a' }), view.tensor(`${prefix}.masked`, { title: 'm' })),
+      make('div.side-by-side', { style: { '--n': view.source.length } }, view.tensor(`${prefix}.weights`, { title: 'a' }), view.tensor(`${prefix}.masked`, { title: 'm' })),
       figure(say('ghost'), bars(ghost, { full: 1, className: 'ghost' })),
       figure('k, v', chips(view, 'tgt', view.target, (n) => make('small', n < row ? say('cached') : n === row ? say('newNow') : '·'), (n) => (n < row ? '' : n === row ? 'chosen' : 'later'))),
     ];
@@ -371,7 +371,7 @@ const RENDER = {
       className: n === t ? 'now' : n > t ? 'later' : '',
       cells: [String(n), view.text('tgt', tokens.tgt.slice(Math.max(0, n - 2), n + 1).map(label).join(' ')), make('button.word', { type: 'button', lang: view.lang('tgt'), onclick: () => view.on.step(n) }, label(tokens.tgt[n + 1])), number(Math.exp(step.logp), `exp(steps[${n}].logp)`, percent(Math.exp(step.logp))), number(step.logp, `steps[${n}].logp`)],
     }));
-    return [hint(say(!isLast ? 'loop' : run.ended ? 'ended' : 'notEnded')), table([say('step'), say('input'), say('chosen'), 'p', 'log p'], rows)];
+    return [isLast && hint(say(run.ended ? 'ended' : 'notEnded')), table([say('step'), say('input'), say('chosen'), 'p', 'log p'], rows)];
   },
 
   26(view) {
@@ -444,7 +444,7 @@ function softmaxRow(view, { prefix, row, keys }) {
   const rows = view.words(keys).map((name, n) => ({ cells: [view.text(keys, name), view.number(`${prefix}.masked`, [head, row, n]), number(masked[n] - top, `${all}[${n}]-max`), number(raised[n], `exp(${all}[${n}]-max)`), view.number(`${prefix}.weights`, [head, row, n])] }));
   const sum = (list, address) => number(list.reduce((a, b) => a + b, 0), address);
   rows.push({ className: 'total', cells: ['Σ', '', '', sum(raised, `sum(exp(${all}-max))`), sum(trace.row(`${prefix}.weights`, [head, row]), `sum(${trace.address(`${prefix}.weights`, [head, row])})`)] });
-  return figure(say('oneRow'), table([say('word'), 's', 's − max', 'exp', say('share')], rows, 'softmax'));
+  return figure(say('oneRow'), table([say('word'), 's', 's − max', 'exp', say('share')], rows));
 }
 
 function mixture(view, { prefix, row, shares, keys }) {
@@ -530,7 +530,7 @@ function dots(view, side, names, now) {
   const place = (value) => 50 + (49 * value) / most;
   return make('ul.dots', words.map((word, r) => make('li', { className: r === now ? 'now' : '' }, make('span.label', { lang: view.lang(side), dir: 'auto' }, word), stats.map((all, which) => {
     const [mean, spread] = all[r];
-    return make('span.track', { className: which ? 'after' : '', title: `${say(which ? 'after' : 'before')}: ${digits(mean)} ± ${digits(spread)}` }, make('i', { style: { left: `${place(mean - spread)}%`, right: `${100 - place(mean + spread)}%` } }), make('b', { style: { left: `${place(mean)}%` }, 'data-value': mean, 'data-address': `mean(${names[which]}[${r}])` }));
+    return make('span.track', { className: which ? 'after' : '' }, make('i', { style: { left: `${place(mean - spread)}%`, right: `${100 - place(mean + spread)}%` } }), make('b', { style: { left: `${place(mean)}%` }, 'data-value': mean, 'data-address': `mean(${names[which]}[${r}])` }));
   }))));
 }
 
@@ -542,7 +542,7 @@ function feedForward(view, side) {
   const word = quoted(view.words(side)[row]);
   const active = trace.row(`${prefix}.active`, [row]);
   const off = active.reduce((n, x) => n + (x <= 0 ? 1 : 0), 0) / active.length;
-  const order = Array.from(active.keys()).sort((a, b) => active[b] - active[a]).slice(0, 10);
+  const order = Array.from(active.keys()).sort((a, b) => active[b] - active[a]).filter((c, n) => active[c] > 0 || n === 0).slice(0, 10);
   const { activation } = trace.config;
   view.main = `${prefix}.active[${row},${order[0]}]`;
   view.summary = `${word}: ${percent(off)} ${say('killed')} ${activation}`;
@@ -607,7 +607,7 @@ function tree(view, chosen) {
   });
   const buttons = beam.map((node) => make('button.node', {
     type: 'button', className: `${node.state} ${isOn(node)} ${node === chosen ? 'chosen' : ''}`, tabindex: node === chosen ? '0' : '-1', 'data-node': node.n, lang: view.lang('tgt'), 'aria-pressed': String(node === chosen),
-    style: { left: `${x(node)}px`, top: `${y(node)}px` }, title: `${label(node)} ${brief(node.total)}`, onclick: () => view.on.node(node.n),
+    style: { left: `${x(node)}px`, top: `${y(node)}px` }, onclick: () => view.on.node(node.n),
   }, make('i', { 'aria-hidden': 'true' }, GLYPH[node.state]), label(node)));
   const ticks = view.document.steps.map((_, t) => make('span.tick', { className: t === view.state.t ? 'now' : '', style: { left: `${(t + 1) * wide}px` }, 'aria-hidden': 'true' }, String(t)));
   const walk = (event) => {

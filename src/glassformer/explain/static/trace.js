@@ -414,7 +414,7 @@ const CELL = {
     const row = trace.row(tensor.in[0], index.slice(0, -1));
     const operand = x(index);
     const all = computed(logSumExp(row), `logsumexp(${trace.address(tensor.in[0], index.slice(0, -1))})`);
-    return { equation: [operand, ' − ', all], operands: [operand], note: 'noteLogSoftmax' };
+    return { equation: [operand, ' − ', all], operands: [operand] };
   },
   weighted_sum(trace, tensor, [head, query, channel], [weights, values]) {
     const keys = trace.tensors.get(tensor.in[0]).shape[2];
