@@ -26,6 +26,7 @@ __all__ = [
     "Entry",
     "Intervention",
     "Trace",
+    "Watcher",
     "altering",
     "look",
     "replace",
@@ -224,6 +225,29 @@ def _run(
     for change in interventions:
         computed = change.apply(computed, operation.__name__, inputs, axes)
     return computed
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """A recorder that keeps the tensors whose address matches `pattern`, as they come, and forgets all others."""
+
+    pattern: str
+    kept: list[Tensor] = field(default_factory=list)
+
+    def record(
+        self,
+        address: str,
+        operation: Operation,
+        inputs: tuple[Tensor, ...],
+        constants: dict[str, Any],
+        axes: tuple[str, ...],
+        code: str,
+    ) -> Tensor:
+        """Compute a tensor, and keep it or not."""
+        value = operation(*inputs, **constants)
+        if fnmatchcase(address, self.pattern):
+            self.kept.append(value)
+        return value
 
 
 @dataclass(frozen=True)

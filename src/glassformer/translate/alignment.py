@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.convert.folder import AttentionHead
-from glassformer.model.operations import Operation
 from glassformer.model.scope import Scope
+from glassformer.model.trace import Watcher
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Span
 from glassformer.text.vocab import EOS, PAD
@@ -122,34 +121,13 @@ def _best_sources(pairs: Sequence[_Pair]) -> list[list[int]]:
     return [[next(best) if source else -1 for _ in target] for source, target in pairs]
 
 
-@dataclass(frozen=True)
-class _CrossWeights:
-    """Keeps the weights of the decoder's attention to the source, and nothing else."""
-
-    kept: list[Tensor] = field(default_factory=list)  # a layer: (B, H, T, S)
-
-    def record(
-        self,
-        address: str,
-        operation: Operation,
-        inputs: tuple[Tensor, ...],
-        constants: dict[str, Any],
-        axes: tuple[str, ...],
-        code: str,
-    ) -> Tensor:
-        value = operation(*inputs, **constants)
-        if address.endswith(".cross.weights"):
-            self.kept.append(value)
-        return value
-
-
 @torch.inference_mode()
 def _pointed_at(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.int64]:
     """Say which source token (layers, B, H, T) each head looks at most when it predicts a target token."""
     device = model.output.weight.device
     src = _padded([[*source, EOS] for source, _ in pairs]).to(device)  # (B, S)
     tgt = _padded([[model.start_id, *target[:-1]] for _, target in pairs]).to(device)  # (B, T)
-    seen = _CrossWeights()
+    seen = Watcher("*.cross.weights")  # a layer: (B, H, T, S)
     scope = Scope(seen)
     model.read(tgt, model.start(model.encode(src, src != PAD), scope), scope)
     is_word = ((src != PAD) & (src != EOS))[:, None, None]  # (B, 1, 1, S)

@@ -21,9 +21,9 @@ from torch import Tensor
 from glassformer.config import SearchConfig
 from glassformer.convert.folder import AttentionHead
 from glassformer.errors import ConfigError
-from glassformer.model.operations import Operation
 from glassformer.model.scope import BLIND, Scope
 from glassformer.model.state import DecoderState, Memory
+from glassformer.model.trace import Watcher
 from glassformer.model.transformer import Transformer
 from glassformer.search.beam import beam_search
 from glassformer.search.ensemble import States, ensemble, mean_log_probs
@@ -148,15 +148,16 @@ class TorchEngine:
         given = torch.cat([torch.full_like(tokens[:, :1], self.models[0].start_id), tokens[:, :-1]], dim=1)
         head = self.alignment
         layer = self.models[0].config.n_decoder_layers - 1 if head is None else head.layer
-        weights = list[Tensor]()
-        scope = Scope(_Watcher(layer, weights)) if request.attention else BLIND
+        watcher = Watcher(f"dec.{layer}.cross.weights")  # (N, H, T, S)
+        scope = Scope(watcher) if request.attention else BLIND
         logits = [self.models[0].decode(given, memories[0], scope)]
         logits += [model.decode(given, memory) for model, memory in zip(self.models[1:], memories[1:], strict=True)]
         log_probs = mean_log_probs(logits).gather(2, tokens.unsqueeze(2))
         details = _Details(log_probs.view(found.tokens.shape).tolist() if request.token_log_probs else None)
         if not request.attention:
             return details
-        attention = weights[0].mean(dim=1) if head is None else weights[0][:, head.head]  # (N, T, S)
+        (weights,) = watcher.kept
+        attention = weights.mean(dim=1) if head is None else weights[:, head.head]  # (N, T, S)
         return details._replace(attention=attention.view(*found.tokens.shape, -1).float().cpu().numpy())
 
 
@@ -212,27 +213,6 @@ def _key(tokens: Sequence[int]) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-class _Watcher(NamedTuple):
-    """A recorder that keeps how much one decoder layer attends to the source, and nothing else."""
-
-    layer: int
-    kept: list[Tensor]  # (N, H, T, S)
-
-    def record(
-        self,
-        address: str,
-        operation: Operation,
-        inputs: tuple[Tensor, ...],
-        constants: dict[str, Any],
-        axes: tuple[str, ...],
-        code: str,
-    ) -> Tensor:
-        result = operation(*inputs, **constants)
-        if address == f"dec.{self.layer}.cross.weights":
-            self.kept.append(result)
-        return result
-
-
 class _Watched(NamedTuple):
     """A state that remembers where its last step looked: the mean over the heads of the last layer."""
 
@@ -248,7 +228,7 @@ class _Watched(NamedTuple):
 
 def _watched(model: Transformer) -> Step[_Watched]:
     def step(tokens: Tensor, state: _Watched) -> tuple[Tensor, _Watched]:
-        watcher = _Watcher(model.config.n_decoder_layers - 1, [])
+        watcher = Watcher(f"dec.{model.config.n_decoder_layers - 1}.cross.weights")
         logits, after = model.step(tokens, state.state, Scope(watcher))
         weights = watcher.kept[0].mean(dim=1)[:, -1]  # (N, S)
         if after.allowed is not None:
