@@ -9,9 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
+
+from glassformer.training.distributed import meet
 
 PAIRS = [("un chat", "a cat"), ("un chien", "a dog"), ("le chat noir", "the black cat"), ("le chien", "the dog")]
 SETTINGS = [
@@ -97,6 +101,24 @@ def test_a_killed_worker_is_started_again_and_the_run_goes_on(tmp_path: Path, al
     assert int(found[1]) >= 3
     assert len(curve(run)) == 40
     assert curve(run)[:12] == pytest.approx(curve(alone), rel=TOLERANCE)
+
+
+def test_processes_do_not_take_the_dead_for_the_living() -> None:
+    """torchrun's store still holds what the processes before the accident said; also what some said who never met."""
+    store = torch.distributed.HashStore()
+
+    def start(*order: int) -> list[torch.distributed.Store]:
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(lambda rank: (time.sleep(0.1 * order.index(rank)), meet(store, rank, 3))[1], range(3)))
+
+    dead = start(0, 1, 2)
+    dead[1].set("address", "old")
+    store.set("hello/2", "one who died before it was welcomed")
+    for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
+        alive = start(*order)
+        assert not any(each.check(["address"]) for each in alive)
+        alive[1].set("address", "new")
+        assert alive[0].get("address") == alive[2].get("address") == b"new"
 
 
 def _worker(agent: int, rank: int) -> int:

@@ -6,23 +6,26 @@ Without torchrun the world has one process, and nothing here is felt.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Final, Literal, NamedTuple
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed.distributed_c10d import PrefixStore, Store, _set_pg_timeout
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.errors import RunError
 from glassformer.model.transformer import Transformer
 
-__all__ = ["World", "exchange", "own", "share_like", "spread", "whole", "world"]
+__all__ = ["World", "exchange", "meet", "own", "share_like", "spread", "whole", "world"]
 
-_GREETING: Final = timedelta(seconds=60)  # gloo may miss a connection: torchrun then starts all of them again
+_GREETING: Final = timedelta(minutes=5)  # who has not come by then will not: torchrun starts all of them again
 _PATIENCE: Final = timedelta(hours=4)  # the others wait while the first prepares a large corpus or looks at dev
 
 
@@ -32,16 +35,12 @@ class World(NamedTuple):
     rank: int
     size: int
     device: torch.device
+    is_restarted: bool  # torchrun started these processes anew after one of them had died
 
     @property
     def is_first(self) -> bool:
         """Whether this process is the one that writes and speaks."""
         return self.rank == 0
-
-    @property
-    def is_restarted(self) -> bool:
-        """Whether torchrun started these processes anew after one of them had died."""
-        return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
     def wait(self) -> None:
         """Wait until all processes have come here."""
@@ -63,18 +62,46 @@ def world(device: str) -> Iterator[World]:
     kind = _device(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield World(0, 1, kind)
+        yield World(0, 1, kind, is_restarted=False)
         return
     if kind.type == "cuda":
         kind = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(kind)
-    dist.init_process_group("nccl" if kind.type == "cuda" else "gloo", timeout=_GREETING)
+    store, rank, size = next(rendezvous("env://", timeout=_GREETING))
+    is_restarted = store.check([f"met/{rank}"])  # torchrun's own count knows only the deaths on this machine
+    corner = meet(store, rank, size)
+    backend = "nccl" if kind.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=corner, rank=rank, world_size=size, timeout=_GREETING)
     try:
         dist.barrier()  # all are there
         _set_pg_timeout(_PATIENCE)
-        yield World(dist.get_rank(), size, kind)
+        store.set(f"met/{rank}", "")
+        yield World(rank, size, kind, is_restarted)
     finally:
         dist.destroy_process_group()
+
+
+def meet(store: Store, rank: int, size: int) -> Store:
+    """Find a corner of the store that only the processes alive now write in.
+
+    torchrun keeps its store when it starts processes again, and gloo would look for the dead ones at the addresses
+    that they left there. A count of starts would not do as a name: machines count only their own.
+    """
+    name = uuid4().hex
+    if rank > 0:
+        store.set(f"hello/{rank}", name)
+        corner = store.get(f"welcome/{name}").decode()
+        store.set(f"{corner}/{rank}", "here")
+        return PrefixStore(corner, store)
+    missing, deadline = list(range(1, size)), time.monotonic() + _GREETING.total_seconds()
+    while missing:
+        if time.monotonic() > deadline:
+            raise RunError(f"processes {missing} of {size} did not come within {_GREETING}; torchrun starts all again")
+        for other in missing:  # may be the hello of a dead one, so again until a living one answers
+            store.set(f"welcome/{store.get(f'hello/{other}').decode()}", name)
+        time.sleep(0.05)
+        missing = [other for other in missing if not store.check([f"{name}/{other}"])]
+    return PrefixStore(name, store)
 
 
 def spread(lesson: nn.Module, model: Transformer, world: World, sharding: Literal["ddp", "fsdp"]) -> nn.Module:
