@@ -10,7 +10,8 @@
 
 1,000 sentences of Multi30k fr-en (test2016), a model of preset `small` with a vocabulary of 8,000. Its weights are
 random, so that nothing ends early: every contestant writes 16 tokens for each sentence, in batches of 64 sentences
-sorted by length, on two threads. Workers stay loaded and are asked in turn, round after round; medians are compared.
+sorted by length, on two threads (our torch engine chooses its batches itself; `torch-64` has at most 64 in each).
+Workers stay loaded and are asked in turn, round after round; medians are compared.
 Another contestant is a command that prints `RESULT {"ready": true}` and then answers JSON lines with `mode` throughput
 or latency, `beam`, `batch` and `n` by `RESULT {"seconds": .., "sentences": .., "rss_mb": ..}` or `RESULT {"ms": [..]}`.
 """
@@ -87,15 +88,20 @@ def make_engine(name: str, folder: Path) -> Translate:
 
     from glassformer.config import SearchConfig
     from glassformer.convert.folder import load_model
+    from glassformer.model.allocator import keep_large_blocks
     from glassformer.translate.engine import Engine, Request, Source
     from glassformer.translate.probe import load_engine
     from glassformer.translate.torch_engine import TorchEngine
 
     torch.set_num_threads(THREADS)
-    engine: Engine = TorchEngine([load_model(folder)]) if name == "torch" else load_engine(folder, setup_of(name))
+    keep_large_blocks()  # as a Translator does
+    ours = name.split("-")[0] == "torch"
+    engine: Engine = TorchEngine([load_model(folder)]) if ours else load_engine(folder, setup_of(name))
     most = longest(folder)
 
     def translate(sources: list[list[int]], beam: int, batch: int) -> int:
+        if name == "torch-64" and isinstance(engine, TorchEngine):  # sources come sorted
+            engine.max_tokens = batch * beam * (len(sources[0]) + 1)
         request = Request(SearchConfig(width=beam, max_length=most))
         found = [*engine.translate([Source(source) for source in sources], request)]
         assert most > TOKENS or all(len(hypotheses[0].tokens) == TOKENS for _, hypotheses in found)
@@ -362,7 +368,7 @@ def main() -> None:
             return over_lines(folder, args.lines)
         shapes = [f"float32-1x{THREADS}", f"float32-{THREADS}x1", f"int8-{THREADS}x1"]
         ours = "text" if args.model else "ctranslate2"
-        default = ["torch", *(f"{kind}-{shape}" for shape in shapes for kind in (ours, "bare"))]
+        default = ["torch", "torch-64", *(f"{kind}-{shape}" for shape in shapes for kind in (ours, "bare"))]
         own = [(n, sys.executable) for n in args.only or default] + ([("hf", args.hf)] if args.hf else [])
         commands = {n: [python, __file__, "--worker", n, "--folder", name] for n, python in own}
         commands |= {n: shlex.split(command) for n, _, command in (peer.partition("=") for peer in args.peer)}

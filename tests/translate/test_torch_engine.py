@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.config import SearchConfig
+from glassformer.config import ModelConfig, SearchConfig
 from glassformer.convert.folder import AttentionHead
 from glassformer.errors import ConfigError
 from glassformer.model.trace import look
@@ -227,3 +227,21 @@ def test_it_refuses_only_what_it_cannot_do() -> None:
     assert said is not None
     assert "required words" in said
     engine.close()
+
+
+def test_threads_do_not_matter() -> None:
+    """To the last bit: sentences that are searched once more are, side by side, each by one thread."""
+    torch.manual_seed(5)
+    values: dict[str, Any] = {"d_model": 256, "n_heads": 4, "d_ff": 1024, "n_encoder_layers": 2, "n_decoder_layers": 2}
+    model = Transformer(ModelConfig(**values, src_vocab=8000, tgt_vocab=8000)).eval()
+    sources = [Source(tuple(range(5 + i, 12 + 3 * i))) for i in range(6)]
+    threads, answers = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            engine = TorchEngine([model])
+            search = SearchConfig(width=4, max_length=8)
+            answers.append([run(engine, [source], Request(search))[0] for source in sources])
+    finally:
+        torch.set_num_threads(threads)
+    assert answers[0] == answers[1] == answers[2]

@@ -33,7 +33,7 @@ class _Beam(NamedTuple):
     sentences: Tensor  # (B,) their numbers
     tokens: Tensor  # (B, W, T), W being 1 before the first step
     total: Tensor  # (B, W) log-probabilities
-    margin: Tensor  # (B,) what kept the last step from choosing otherwise
+    margin: Tensor  # (B,) what kept the steps since the last find from choosing otherwise
     coverage: Tensor  # (B, W, S) attention that each source position got; (B, W, 1) if nobody asks
 
     def follow(self, choice: Choice, coverage: Tensor) -> _Beam:
@@ -41,7 +41,9 @@ class _Beam(NamedTuple):
         parent, token = choice.parent.gather(1, choice.going), choice.token.gather(1, choice.going)
         tokens = torch.cat([gather(self.tokens, parent), token.unsqueeze(2)], dim=2)
         total = choice.sums.gather(1, choice.going)
-        return _Beam(self.sentences, tokens, total, choice.margin_going, gather(coverage, parent))
+        # What was found has taken note of the margins before it.
+        margin = choice.margin_going if choice.any_ends else choice.margin_going.minimum(self.margin)
+        return _Beam(self.sentences, tokens, total, margin, gather(coverage, parent))
 
     def keep(self, stays: Tensor) -> _Beam:
         """Go on with some sentences only."""
@@ -89,9 +91,12 @@ def beam_search(
         choice = choose(log_probs, beam.total, written, rules.required if rules else None, config, at_limit)
         if watch is not None:
             watch(choice)
-        found = merge(found, _places(beam.sentences, groups), _ended(beam, choice, coverage, config))
+        if choice.any_ends:
+            found = merge(found, _places(beam.sentences, groups), _ended(beam, choice, coverage, config))
         state = state.select(_rows(choice, beam))
         beam = beam.follow(choice, coverage)
+        if config.stop == "first" and not choice.any_ends and not config.groups > 1 and (beam.total > -math.inf).all():
+            continue  # nothing ended, so nothing is over
 
         is_open = _is_open(found, beam, config)  # (B, G)
         goes_on = is_open.any(dim=1)

@@ -13,6 +13,7 @@ on: at most one in P ends, so C = 2 * W are enough. The order is that of log-pro
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 from glassformer.config import SearchConfig
 from glassformer.search.hypotheses import gap
 from glassformer.search.rules import Required
+from glassformer.search.top import top
 from glassformer.text.vocab import EOS, PAD
 
 __all__ = ["Choice", "choose"]
@@ -34,6 +36,7 @@ class Choice(NamedTuple):
     parent: Tensor  # (B, C) the prefix that each continues
     token: Tensor  # (B, C)
     ends: Tensor  # (B, C) whether each is found
+    any_ends: bool  # whether any is found or came near it
     going: Tensor  # (B, W) the numbers of those that go on
     margin_ending: Tensor  # (B,) what keeps the ends from being others
     margin_going: Tensor  # (B,) what keeps those that go on from being others
@@ -70,9 +73,21 @@ def choose(
         cost = cost.scatter_add(1, choice.token[:, :width], price)
         place = group * choice.sums.size(1)
         chosen.append(choice._replace(parent=choice.parent + first, going=choice.going + place))
-    sums, parent, token, ends, going, *margins = (torch.stack(parts, dim=1) for parts in zip(*chosen, strict=True))
-    lists = (part.flatten(1) for part in (sums, parent, token, ends, going))
-    return Choice(*lists, *(margin.amin(dim=1) for margin in margins))
+    return _together(chosen)
+
+
+def _together(groups: Sequence[Choice]) -> Choice:
+    """Put the candidates of all groups side by side."""
+    any_ends = any(choice.any_ends for choice in groups)
+
+    def joined(name: str) -> Tensor:
+        return torch.stack([getattr(choice, name) for choice in groups], dim=1)
+
+    sums, parent, token, ends, going = (
+        joined(name).flatten(1) for name in ("sums", "parent", "token", "ends", "going")
+    )
+    margin_ending, margin_going = (joined(name).amin(dim=1) for name in ("margin_ending", "margin_going"))
+    return Choice(sums, parent, token, ends, any_ends, going, margin_ending, margin_going)
 
 
 def _candidates(
@@ -82,7 +97,7 @@ def _candidates(
     preference = sums if cost is None else sums - cost.unsqueeze(1)
     if required is not None:
         return _by_bank(preference, sums, written, required, count)
-    best, where = preference.flatten(1).topk(min(count, preference[0].numel()))
+    best, where = top(preference.flatten(1), min(count, preference[0].numel()))
     if best.size(1) < count:  # a vocabulary smaller than the beam: fill up with what can never win
         best = F.pad(best, (0, count - best.size(1)), value=-math.inf)
         where = F.pad(where, (0, count - where.size(1)), value=PAD)
@@ -125,7 +140,15 @@ def _by_bank(preference: Tensor, sums: Tensor, written: Tensor, required: Requir
 def _settle(candidates: _Candidates, width: int, at_limit: bool) -> Choice:
     """Say which candidates end and which go on."""
     preference, sums, parent, token, missing, n_banks = candidates
+    count = 2 * width  # at most W of them end, so W others are among these
     is_end = token == EOS
+    if missing is None and not at_limit and not is_end.any():
+        going = torch.arange(width, device=token.device).expand(token.size(0), -1)
+        never = preference.new_full((), math.inf).expand(token.size(0))
+        margin = gap(preference[:, width - 1], preference[:, width])
+        return Choice(
+            sums[:, :count], parent[:, :count], token[:, :count], is_end[:, :count], False, going, never, margin
+        )
     ends = torch.ones_like(is_end) if at_limit else is_end
     going = is_end.byte().argsort(dim=1, stable=True)[:, :width]  # the first W that do not end
     if missing is None:
@@ -140,10 +163,9 @@ def _settle(candidates: _Candidates, width: int, at_limit: bool) -> Choice:
         is_first = (torch.arange(is_end.size(1), device=token.device) < width).expand_as(is_end)
         whole = _border(preference, is_first, missing, n_banks)[:, 0]  # only what lacks nothing ends
         margin_ending = whole.masked_fill(~(ends & (preference > -math.inf)).any(dim=1), math.inf)
-    count = 2 * width  # at most W of them end, so W others are among these
     found = ends[:, :count].clone()
     found[:, width:] = False
-    return Choice(sums[:, :count], parent[:, :count], token[:, :count], found, going, margin_ending, margin_going)
+    return Choice(sums[:, :count], parent[:, :count], token[:, :count], found, True, going, margin_ending, margin_going)
 
 
 def _border(preference: Tensor, inside: Tensor, missing: Tensor, n_banks: int) -> Tensor:

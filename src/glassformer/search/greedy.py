@@ -14,6 +14,7 @@ from glassformer.config import SearchConfig
 from glassformer.search.hypotheses import Hypotheses, S, Step
 from glassformer.search.penalties import length_penalty
 from glassformer.search.rules import forbid_marks, log_softmax
+from glassformer.search.top import top
 from glassformer.text.vocab import EOS, PAD
 
 __all__ = ["greedy_search"]
@@ -29,19 +30,19 @@ def greedy_search(step: Step[S], state: S, start: Tensor, config: SearchConfig) 
     for length in range(config.max_length):
         logits, state = step(token.unsqueeze(1), state)
         log_probs = forbid_marks(log_softmax(logits[:, -1]), length, config)  # (B, V)
-        best, where = log_probs.topk(2)
-        token, total = where[:, 0], total + best[:, 0]
-        margin = margin.minimum(best[:, 0] - best[:, 1])
-        is_whole = len(token) == batch
+        best, where = top(log_probs, 2)
+        (first, second), token = best.unbind(1), where.select(1, 0)
+        total, margin = total + first, margin.minimum(first - second)
+        is_whole = token.size(0) == batch
         columns.append(token if is_whole else start.new_full((batch,), PAD).index_copy(0, sentences, token))
 
-        goes_on = (token != EOS) & (total > -math.inf)
+        has_ended = (token == EOS) | (total == -math.inf)
         at_limit = length + 1 == config.max_length
-        if not at_limit and goes_on.all():
+        if not at_limit and not has_ended.any():
             continue
         totals = total if is_whole else totals.index_copy(0, sentences, total)
         margins = margin if is_whole else margins.index_copy(0, sentences, margin)
-        stays = goes_on.nonzero().squeeze(1)
+        stays = (~has_ended).nonzero().squeeze(1)
         if at_limit or not len(stays):
             break
         sentences, token, total, margin = (part.index_select(0, stays) for part in (sentences, token, total, margin))

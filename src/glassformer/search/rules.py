@@ -104,9 +104,9 @@ def log_softmax(logits: Tensor) -> Tensor:
 
 def forbid_marks(log_probs: Tensor, length: int, config: SearchConfig) -> Tensor:
     """Put -inf, in place, where padding would come, or the end before the shortest length."""
-    log_probs[:, PAD] = -math.inf
+    log_probs.select(1, PAD).fill_(-math.inf)
     if length < config.min_length:
-        log_probs[:, EOS] = -math.inf
+        log_probs.select(1, EOS).fill_(-math.inf)
     return log_probs
 
 

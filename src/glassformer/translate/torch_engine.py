@@ -4,7 +4,7 @@ B sentences, W beam width, N = B * W prefixes, S source length, T target length,
 
 Floating point sums depend on the shape of a batch, so near ties could fall this way or that. A search says how near it
 came to going another way; a sentence for which that is less than `tolerance` is searched once more, alone and
-without padding. So every translation is the one that the sentence gets alone.
+without padding. So every translation is the one that the sentence gets alone, with any number of threads.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from torch import Tensor
 from glassformer.config import SearchConfig
 from glassformer.convert.folder import AttentionHead
 from glassformer.errors import ConfigError
+from glassformer.model.packed import PackedTransformer, can_pack
 from glassformer.model.scope import BLIND, Scope
 from glassformer.model.state import DecoderState, Memory
 from glassformer.model.trace import Watcher
@@ -40,6 +43,7 @@ __all__ = ["MAX_TOKENS", "TOLERANCE", "TorchEngine", "translate_ids"]
 TOLERANCE: Final = 1e-4
 _TOLERATED: Final = 32  # tokens, beyond which the tolerance grows with the length
 MAX_TOKENS: Final = 8192
+_SHARED: Final = 16  # sentences for each thread, from which batches are searched side by side
 
 
 class TorchEngine:
@@ -59,6 +63,7 @@ class TorchEngine:
         sizes = sorted({(model.config.src_vocab, model.config.tgt_vocab) for model in self.models})
         if len(sizes) != 1:
             raise ConfigError(f"models of an ensemble share their vocabularies; these have the sizes {sizes}")
+        self._quick = tuple(PackedTransformer(model) if can_pack(model) else model for model in self.models)
         weight = self.models[0].output.weight
         self.device = weight.device
         self.tolerance = tolerance * torch.finfo(weight.dtype).eps / torch.finfo(torch.float32).eps
@@ -67,16 +72,16 @@ class TorchEngine:
     def translate(self, sources: Sequence[Source], request: Request) -> Iterator[tuple[int, list[Found]]]:
         """Give the number of each source and its hypotheses, best first (draws as drawn), long sources first."""
         request = request._replace(search=self._within_positions(request.search))
-        order = sorted(range(len(sources)), key=lambda i: -_size(sources[i]))
-        while order:
-            count = max(1, self.max_tokens // (_size(sources[order[0]]) * request.search.width))
-            numbers, order = order[:count], order[count:]
-            batch = [sources[i] for i in numbers]
-            found, again = self._batch(batch, request)
-            for row in again:
-                found[row] = self._batch(batch[row : row + 1], request)[0][0]
-            self.redone += len(again)
-            yield from zip(numbers, found, strict=True)
+        batches = list(self._divide(sources, request.search.width))
+        near: list[int] = []
+        searched = self._search_each([[sources[i] for i in numbers] for numbers in batches], request)
+        for numbers, (found, is_near) in zip(batches, searched, strict=True):
+            near += compress(numbers, is_near)
+            sure = [not is_so for is_so in is_near]
+            yield from compress(zip(numbers, found, strict=True), sure)
+        self.redone += len(near)
+        again = self._search_each([[sources[i]] for i in near], request)
+        yield from ((i, found) for i, ((found,), _) in zip(near, again, strict=True))
 
     def refuses(self, request: Request) -> str | None:
         """Say what of the request cannot be done: only draws that must hold required words."""
@@ -86,15 +91,44 @@ class TorchEngine:
 
     def close(self) -> None:
         """Let go of the models."""
-        self.models = ()
+        self.models = self._quick = ()
 
     def _within_positions(self, search: SearchConfig) -> SearchConfig:
         limits = [model.config.max_positions for model in self.models if model.config.positions != "none"]
         return search.model_copy(update={"max_length": min(search.max_length, *limits)}) if limits else search
 
+    def _divide(self, sources: Sequence[Source], width: int) -> Iterator[list[int]]:
+        """Give the numbers of sentences of similar length, long ones first, in batches enough for all threads."""
+        order = sorted(range(len(sources)), key=lambda i: -_size(sources[i]))
+        threads = torch.get_num_threads() if self.device.type == "cpu" else 1
+        n_batches = (
+            1 if len(order) < _SHARED * threads else threads if len(order) < 4 * _SHARED * threads else 2 * threads
+        )
+        most = -(-len(order) // n_batches)
+        while order:
+            count = max(1, min(most, self.max_tokens // (_size(sources[order[0]]) * width)))
+            yield order[:count]
+            order = order[count:]
+
+    def _search_each(
+        self, batches: Sequence[Sequence[Source]], request: Request
+    ) -> Iterator[tuple[list[list[Found]], list[bool]]]:
+        """Search batches in order, on a CPU several at a time, which shares the work better than threads in each do."""
+        threads = torch.get_num_threads()
+        workers = min(threads, len(batches)) if self.device.type == "cpu" else 1
+        if workers < 2:
+            yield from (self._batch(batch, request) for batch in batches)
+            return
+        pool = ThreadPoolExecutor(workers, "search", lambda: torch.set_num_threads(threads // workers))
+        try:
+            yield from pool.map(lambda batch: self._batch(batch, request), batches)
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(threads)  # MKL has one number of threads for all
+
     @torch.inference_mode()
-    def _batch(self, sources: Sequence[Source], request: Request) -> tuple[list[list[Found]], list[int]]:
-        """Translate a batch; give the hypotheses of each sentence, and those that another batch might change."""
+    def _batch(self, sources: Sequence[Source], request: Request) -> tuple[list[list[Found]], list[bool]]:
+        """Translate a batch; give the hypotheses of each sentence, and whether another batch might change them."""
         memories = self._encode(sources)
         found = self._search(sources, memories, request)
         tokens, log_probs, scores = (part[:, : request.n_best] for part in found[:3])
@@ -110,10 +144,10 @@ class TorchEngine:
             for row, parts in enumerate(rows)
         ]
         if len(sources) == 1:
-            return answers, []
+            return answers, [False]
         length = (found.tokens != PAD).sum(dim=2).amax(dim=1)  # (B,)
         is_near = _n_best_margin(found, request) < self.tolerance * (length / _TOLERATED).clamp(min=1.0)
-        return answers, is_near.nonzero().squeeze(1).tolist()
+        return answers, is_near.tolist()
 
     def _encode(self, sources: Sequence[Source]) -> list[Memory]:
         longest = max(len(source.tokens) for source in sources) + 1
@@ -122,7 +156,7 @@ class TorchEngine:
         lengths = torch.tensor([len(source.tokens) + 1 for source in sources])
         is_token = torch.arange(longest) < lengths.unsqueeze(1)  # (B, S)
         mask = None if is_token.all() else is_token.to(self.device)
-        return [model.encode(src, mask) for model in self.models]
+        return [model.encode(src, mask) for model in self._quick]
 
     def _search(self, sources: Sequence[Source], memories: Sequence[Memory], request: Request) -> Hypotheses:
         search = request.search
@@ -130,9 +164,11 @@ class TorchEngine:
         rules = make_rules(search, self.device, prefixes, request.suppressed, request.required)
         start = torch.full((len(sources),), self.models[0].start_id, device=self.device)
         watched = search.coverage_penalty > 0 and search.method == "beam"
-        steps: list[Step[Any]] = [_watched(model) if watched else model.step for model in self.models]
-        states: list[Any] = [model.start(memory) for model, memory in zip(self.models, memories, strict=True)]
+        models = self.models if watched else self._quick
+        steps: list[Step[Any]] = [model.step for model in models]
+        states: list[Any] = [model.start(memory) for model, memory in zip(models, memories, strict=True)]
         if watched:
+            steps = [_watched(model) for model in self.models]
             states = [_Watched(state, None) for state in states]
         step, state = (steps[0], states[0]) if len(steps) == 1 else (ensemble(steps), States(tuple(states)))
         if search.method == "beam":

@@ -613,10 +613,13 @@ def _find(model: str | Path) -> Path:
 def _torch_engine(folders: Sequence[Path], about: About, threads: int, device: str) -> Engine:
     import torch
 
+    from glassformer.model.allocator import keep_large_blocks
     from glassformer.translate.torch_engine import TorchEngine
 
     if threads:
         torch.set_num_threads(threads)
+    if device == "cpu":
+        keep_large_blocks()
     return TorchEngine([load_model(folder, device) for folder in folders], about.alignment)
 
 
