@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.config import ModelConfig, SearchConfig
+from glassformer.config import SearchConfig
 from glassformer.convert.folder import AttentionHead
 from glassformer.errors import ConfigError
 from glassformer.model.trace import look
@@ -229,19 +229,32 @@ def test_it_refuses_only_what_it_cannot_do() -> None:
     engine.close()
 
 
-def test_threads_do_not_matter() -> None:
-    """To the last bit: sentences that are searched once more are, side by side, each by one thread."""
-    torch.manual_seed(5)
-    values: dict[str, Any] = {"d_model": 256, "n_heads": 4, "d_ff": 1024, "n_encoder_layers": 2, "n_decoder_layers": 2}
-    model = Transformer(ModelConfig(**values, src_vocab=8000, tgt_vocab=8000)).eval()
-    sources = [Source(tuple(range(5 + i, 12 + 3 * i))) for i in range(6)]
-    threads, answers = torch.get_num_threads(), []
+def test_batches_side_by_side_give_what_a_sentence_gets_alone() -> None:
+    """With threads enough that some batches hold one sentence, and a model of a size that threads share."""
+    model = talker(5, torch.float32, loud=0.02, tie="none", d_model=256, n_heads=4, d_ff=1024)
+    sources, request = sentences(7, 26, longest=20), Request(SearchConfig(width=4, max_length=12))
+    threads = torch.get_num_threads()
     try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            engine = TorchEngine([model])
-            search = SearchConfig(width=4, max_length=8)
-            answers.append([run(engine, [source], Request(search))[0] for source in sources])
+        torch.set_num_threads(2)
+        alone = [run(TorchEngine([model]), [source], request)[0] for source in sources]
+        for most in (1, 200, 10**6):
+            engine = TorchEngine([model], max_tokens=most)
+            assert [[found.tokens for found in each] for each in run(engine, sources, request)] == [
+                [found.tokens for found in each] for each in alone
+            ]
+            assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_fault_in_one_batch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TorchEngine([talker(5)], max_tokens=60)
+    monkeypatch.setattr(engine, "_encode", lambda sources: (_ for _ in ()).throw(RuntimeError("no memory")))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(RuntimeError, match="no memory"):
+            run(engine, sentences(7, 40), Request(SearchConfig(max_length=4)))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)

@@ -3,9 +3,8 @@
 B sentences, W prefixes of each, N = B * W, S source length, T tokens so far, D model width, H heads, K = D / H, V
 vocabulary.
 
-Nothing is learned here and nothing looked at, so that no more is left of each layer than its arithmetic: weights are
-reordered once for oneDNN, the factors sqrt(D) and 1 / sqrt(K) lie in the weights, sums and ReLUs in the
-multiplications that make them.
+Nothing is learned here and nothing looked at, so that no more is left of each layer than its arithmetic: weights lie
+as multiplication reads them fastest, and the factors sqrt(D) and 1 / sqrt(K) are in them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["PackedState", "PackedTransformer", "can_pack"]
 
 _Map = Callable[[Tensor], Tensor]
 
-_FEW: Final = 8  # rows, up to which a plain multiplication ends before oneDNN, which takes 30 µs to begin, has begun
+_USUAL: Final = 200  # rows
 _ROOM: Final = 16  # places that a decoder's memory has at first
 
 
@@ -40,32 +39,37 @@ def can_pack(model: Transformer) -> bool:
 
 
 class _Linear:
-    """x W^T + b, and what follows it; `few`: x has few rows."""
+    """x W^T + b."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.bias = bias
         n_out, n_in = weight.shape
         # Along its longer rows a matrix is read fastest, and with few rows of x reading it is all the work.
         self.across = weight.t().contiguous() if n_in <= n_out else weight.contiguous().t()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map `x` (N, in) to (N, out)."""
+        y = torch.mm(x, self.across)  # addmm, which first fills its result with the bias, takes longer
+        return y if self.bias is None else y.add_(self.bias)
+
+    def onto(self, x: Tensor, y: Tensor) -> Tensor:
+        """Map `x` (N, in) and add it to `y` (N, out)."""
+        return self(x).add_(y)
+
+
+class _Output(_Linear):
+    """The output layer, the widest by far: for a batch of the usual size oneDNN computes it fastest."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
 
-    def __call__(self, x: Tensor, few: bool, then: str = "none") -> Tensor:
-        """Map `x` (N, in) to (N, out); `then` may be relu."""
-        if not few:
-            y: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, then, [], "")
-            return y
-        y = torch.mm(x, self.across)  # addmm, which first fills its result with the bias, takes longer
-        if self.bias is not None:
-            y.add_(self.bias)
-        return y.relu_() if then == "relu" else y
-
-    def onto(self, x: Tensor, y: Tensor, few: bool) -> Tensor:
-        """Map `x` (N, in) and add it to `y` (N, out)."""
-        if not few:
-            total: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, y, self.packed, self.bias, "add")
-            return total
-        total = torch.mm(x, self.across).add_(y)
-        return total if self.bias is None else total.add_(self.bias)
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map `x` (N, D) to logits (N, V)."""
+        if not 1 < x.size(0) <= _USUAL:
+            return super().__call__(x)
+        logits: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
+        return logits
 
 
 class _Norm:
@@ -120,27 +124,26 @@ class _Layer:
             self.activation = None if network.activation == "relu" else OPERATIONS[network.activation]
             self.before_ff, self.after_ff = _norms(layer.around_ff)
 
-    def feed(self, x: Tensor, few: bool) -> Tensor:
+    def feed(self, x: Tensor) -> Tensor:
         """Map `x` (N, D) by the feed-forward network, if there is one."""
         if self.hidden is None:
             return x
         entered = self.before_ff(x)
-        active = (
-            self.hidden(entered, few, "relu") if self.activation is None else self.activation(self.hidden(entered, few))
-        )
-        return self.after_ff(self.output.onto(active, x, few))
+        hidden = self.hidden(entered)
+        active = hidden.relu_() if self.activation is None else self.activation(hidden)
+        return self.after_ff(self.output.onto(active, x))
 
 
 class _EncoderLayer(_Layer):
-    def __call__(self, x: Tensor, batch: int, allowed: Tensor | None, few: bool) -> Tensor:
+    def __call__(self, x: Tensor, batch: int, allowed: Tensor | None) -> Tensor:
         """Map `x` (B * S, D)."""
         n_rows, width = x.shape
-        parts = self.self_attention.query_and_memory(self.before_self(x), few)
+        parts = self.self_attention.query_and_memory(self.before_self(x))
         parts = parts.view(batch, n_rows // batch, 3, self.n_heads, width // self.n_heads)
         query, keys, values = parts.permute(2, 0, 3, 1, 4).unbind()  # (B, H, S, K)
         context = F.scaled_dot_product_attention(query, keys, values, allowed, scale=1.0)
         joined = context.transpose(1, 2).reshape(n_rows, width)
-        return self.feed(self.after_self(self.self_attention.output.onto(joined, x, few)), few)
+        return self.feed(self.after_self(self.self_attention.output.onto(joined, x)))
 
 
 class _DecoderLayer(_Layer):
@@ -149,18 +152,18 @@ class _DecoderLayer(_Layer):
         self.cross_attention = _Attention(layer.cross_attention, of_source=True)
         self.before_cross, self.after_cross = _norms(layer.around_cross)
 
-    def __call__(self, x: Tensor, number: int, room: _Room, source: _Source, few: bool) -> Tensor:
+    def __call__(self, x: Tensor, number: int, room: _Room, source: _Source) -> Tensor:
         """Map the newest position `x` (N, D) of each prefix, and write its keys and values down."""
         n_rows, width = x.shape
         n_heads, size = self.n_heads, width // self.n_heads
-        parts = self.self_attention.query_and_memory(self.before_self(x), few).view(n_rows, 3, width)
+        parts = self.self_attention.query_and_memory(self.before_self(x)).view(n_rows, 3, width)
         length = room.write(number, parts)
         query = parts[:, 0].reshape(n_rows * n_heads, 1, size)
         scores = torch.bmm(query, room.keys[number][:, :, :length])  # (N * H, 1, T)
         context = torch.bmm(scores.softmax(2), room.values[number][:, :length])
-        x = self.after_self(self.self_attention.output.onto(context.view(n_rows, width), x, few))
+        x = self.after_self(self.self_attention.output.onto(context.view(n_rows, width), x))
 
-        query = self.cross_attention.query(self.before_cross(x), few)
+        query = self.cross_attention.query(self.before_cross(x))
         (keys, values), barrier = source.memories[number], source.barrier
         n_beams = n_rows // source.batch
         if n_beams == 1:
@@ -171,8 +174,8 @@ class _DecoderLayer(_Layer):
         context = torch.bmm(scores.softmax(2), values)
         if n_beams > 1:
             context = context.view(source.batch, n_heads, n_beams, size).transpose(1, 2).reshape(n_rows, width)
-        x = self.after_cross(self.cross_attention.output.onto(context.view(n_rows, width), x, few))
-        return self.feed(x, few)
+        x = self.after_cross(self.cross_attention.output.onto(context.view(n_rows, width), x))
+        return self.feed(x)
 
 
 class _Room:
@@ -285,16 +288,15 @@ class PackedTransformer:
         self.decoder = [_DecoderLayer(layer) for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
         norms = (model.encoder.norm, model.decoder.norm)
         self.end_of_encoder, self.end_of_decoder = (_same if norm is None else _Norm(norm) for norm in norms)
-        self.output = _Linear(model.output.weight, model.output.bias)
+        self.output = _Output(model.output.weight, model.output.bias)
 
     @torch.inference_mode()
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Memory:
         """Encode sources (B, S), of which those with `src_mask` (B, S) True are tokens; None: all."""
         allowed = None if src_mask is None else src_mask[:, None, None, :]  # (B, 1, 1, S)
         x = self.src_embedding(src, 0).flatten(0, 1)  # (B * S, D)
-        few = x.size(0) <= _FEW
         for layer in self.encoder:
-            x = layer(x, src.size(0), allowed, few)
+            x = layer(x, src.size(0), allowed)
         return Memory(self.end_of_encoder(x).view(*src.shape, -1), allowed)
 
     @torch.inference_mode()
@@ -302,10 +304,10 @@ class PackedTransformer:
         """Make the state of a decoder that has read no token yet."""
         batch, length, width = memory.states.shape
         n_heads = self.config.n_heads
-        states, few = memory.states.flatten(0, 1), batch * length <= _FEW
+        states = memory.states.flatten(0, 1)
         memories = []
         for layer in self.decoder:
-            parts = layer.cross_attention.memory(states, few).view(batch, length, 2, n_heads, width // n_heads)
+            parts = layer.cross_attention.memory(states).view(batch, length, 2, n_heads, width // n_heads)
             keys, values = parts[:, :, 0].permute(0, 2, 3, 1), parts[:, :, 1].transpose(1, 2)
             memories.append((keys.flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous()))
         barrier = None
@@ -319,11 +321,11 @@ class PackedTransformer:
     def step(self, tokens: Tensor, state: PackedState) -> tuple[Tensor, PackedState]:
         """Read the next token (N, 1) of each prefix and give the logits (N, 1, V) after it."""
         n_rows = tokens.size(0)
-        few, source = n_rows <= _FEW, state.source
+        source = state.source
         room = state.with_room(n_rows, (len(self.decoder), self.config.d_model), self.config.n_heads)
         x = self.tgt_embedding(tokens, state.length).squeeze(1)  # (N, D)
         for number, layer in enumerate(self.decoder):
-            x = layer(x, number, room, source, few)
+            x = layer(x, number, room, source)
         room.filled = state.length + 1
-        logits = self.output(self.end_of_decoder(x), n_rows == 1)
+        logits = self.output(self.end_of_decoder(x))
         return logits.unsqueeze(1), PackedState(source, room, room.filled)

@@ -2,9 +2,9 @@
 
 B sentences, W beam width, N = B * W prefixes, S source length, T target length, V vocabulary.
 
-Floating point sums depend on the shape of a batch, so near ties could fall this way or that. A search says how near it
-came to going another way; a sentence for which that is less than `tolerance` is searched once more, alone and
-without padding. So every translation is the one that the sentence gets alone, with any number of threads.
+Floating point sums depend on the shape of a batch and on the threads that share the work, so near ties could fall this
+way or that. A search says how near it came to going another way; a sentence for which that is less than `tolerance` is
+searched once more, alone, without padding and by all threads. So every translation is the one that it gets alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["MAX_TOKENS", "TOLERANCE", "TorchEngine", "translate_ids"]
 TOLERANCE: Final = 1e-4
 _TOLERATED: Final = 32  # tokens, beyond which the tolerance grows with the length
 MAX_TOKENS: Final = 8192
-_SHARED: Final = 16  # sentences for each thread, from which batches are searched side by side
+_SHARED: Final = 8  # sentences for each thread, from which batches are searched side by side
 
 
 class TorchEngine:
@@ -80,8 +80,7 @@ class TorchEngine:
             sure = [not is_so for is_so in is_near]
             yield from compress(zip(numbers, found, strict=True), sure)
         self.redone += len(near)
-        again = self._search_each([[sources[i]] for i in near], request)
-        yield from ((i, found) for i, ((found,), _) in zip(near, again, strict=True))
+        yield from ((i, self._batch([sources[i]], request)[0][0]) for i in near)
 
     def refuses(self, request: Request) -> str | None:
         """Say what of the request cannot be done: only draws that must hold required words."""
@@ -121,14 +120,16 @@ class TorchEngine:
             return
         pool = ThreadPoolExecutor(workers, "search", lambda: torch.set_num_threads(threads // workers))
         try:
-            yield from pool.map(lambda batch: self._batch(batch, request), batches)
+            yield from pool.map(lambda batch: self._batch(batch, request, by_all_threads=False), batches)
         finally:
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)  # MKL has one number of threads for all
 
     @torch.inference_mode()
-    def _batch(self, sources: Sequence[Source], request: Request) -> tuple[list[list[Found]], list[bool]]:
-        """Translate a batch; give the hypotheses of each sentence, and whether another batch might change them."""
+    def _batch(
+        self, sources: Sequence[Source], request: Request, by_all_threads: bool = True
+    ) -> tuple[list[list[Found]], list[bool]]:
+        """Translate a batch; give the hypotheses of each sentence, and whether alone it might have others."""
         memories = self._encode(sources)
         found = self._search(sources, memories, request)
         tokens, log_probs, scores = (part[:, : request.n_best] for part in found[:3])
@@ -143,7 +144,7 @@ class TorchEngine:
             ]
             for row, parts in enumerate(rows)
         ]
-        if len(sources) == 1:
+        if len(sources) == 1 and by_all_threads:
             return answers, [False]
         length = (found.tokens != PAD).sum(dim=2).amax(dim=1)  # (B,)
         is_near = _n_best_margin(found, request) < self.tolerance * (length / _TOLERATED).clamp(min=1.0)
