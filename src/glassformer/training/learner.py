@@ -9,22 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from glassformer.config import TrainingConfig
 from glassformer.data.batches import Batch
-from glassformer.errors import RunError
 from glassformer.model.transformer import Transformer
 from glassformer.text.vocab import PAD
+from glassformer.training.adam import MOMENTS, Adam
 from glassformer.training.distributed import World, exchange, own, share_like, spread, whole
 from glassformer.training.loss import cross_entropy
 
 __all__ = ["Learner", "NotFinite", "Update"]
-
-_MOMENTS: Final = ("step", "exp_avg", "exp_avg_sq")
 
 
 class Update(NamedTuple):
@@ -74,7 +72,8 @@ class Learner:
             self.model.compile(dynamic=True)
         self.lesson = spread(_Lesson(self.model, config, world.device), self.model, world, config.sharding)
         self.parameters = dict(self.model.named_parameters())
-        self.optimizer = _optimizer(self.parameters, config)
+        self.optimizer = Adam(self.parameters.values(), config)
+        self._scaled: Any = self.optimizer  # all that GradScaler asks of torch's
         self.average = {name: p.detach().clone() for name, p in self.parameters.items()} if config.ema else {}
         scaled = config.precision == "fp16" and world.device.type == "cuda"
         self.scaler = torch.amp.GradScaler(world.device.type, enabled=scaled)
@@ -103,7 +102,7 @@ class Learner:
             f"{moment}.{name}": whole(self.optimizer.state[p][moment])
             for name, p in self.parameters.items()
             if p in self.optimizer.state
-            for moment in _MOMENTS
+            for moment in MOMENTS
         }
         average = {name: whole(tensor) for name, tensor in self.average.items()}
         return {"model": self.weights(), "optimizer": moments, **({"ema": average} if average else {})}
@@ -117,7 +116,7 @@ class Learner:
                     self.average[name].copy_(share_like(tensors.get("ema", tensors["model"])[name], parameter))
                 self.optimizer.state.pop(parameter, None)
                 if f"step.{name}" in tensors["optimizer"]:
-                    saved = {moment: tensors["optimizer"][f"{moment}.{name}"] for moment in _MOMENTS}
+                    saved = {moment: tensors["optimizer"][f"{moment}.{name}"] for moment in MOMENTS}
                     self.optimizer.state[parameter] = {
                         moment: tensor.clone() if moment == "step" else share_like(tensor, parameter)
                         for moment, tensor in saved.items()
@@ -126,7 +125,7 @@ class Learner:
 
     def _apply(self, lr: float, loss: float) -> Update:
         config = self.config
-        self.scaler.unscale_(self.optimizer)
+        self.scaler.unscale_(self._scaled)
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         norm = float(whole(nn.utils.get_total_norm(gradients)))
         if self.scaler.is_enabled():
@@ -135,9 +134,8 @@ class Learner:
             raise NotFinite(self._first_bad(), loss, norm)
         if config.clip_norm and norm > config.clip_norm:
             torch._foreach_mul_(list(map(own, gradients)), config.clip_norm / norm)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.scaler.step(self.optimizer)
+        self.optimizer.lr = lr
+        self.scaler.step(self._scaled)
         self.scaler.update()
         self.optimizer.zero_grad()
         if self.average:
@@ -153,22 +151,3 @@ class Learner:
             if p.grad is not None and not whole(p.grad).isfinite().all():
                 return f"the gradient of {name}"
         return "the loss, all gradients being numbers"
-
-
-def _optimizer(parameters: Mapping[str, nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:
-    matrices = [p for p in parameters.values() if p.dim() > 1]
-    vectors = [p for p in parameters.values() if p.dim() <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    if config.weight_decay and config.optimizer == "adam":
-        raise RunError(f"weight_decay={config.weight_decay} needs optimizer=adamw: the paper's Adam has none")
-    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(
-        [group for group in groups if group["params"]],
-        lr=config.lr,
-        betas=(config.beta1, config.beta2),
-        eps=config.adam_eps,
-        fused=True,
-    )

@@ -59,14 +59,17 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             loss += (log_total - (1 - smoothing) * right_logit).sum() - smoothing * mean_logit.sum()
             if d_hidden is None or d_weight is None:
                 continue
-            d_logits = logits.div_(total)
-            if smoothing:
-                d_logits -= smoothing / n_words
-            d_logits.scatter_add_(1, right, (smoothing - 1) * torch.ones_like(total))
+            # Smoothing takes the same from each logit's gradient: that, too, needs no pass over the row.
+            d_logits = logits.div_(total).scatter_add_(1, right, (smoothing - 1) * torch.ones_like(total))
             torch.mm(d_logits, weight, out=d_hidden[start : start + _CHUNK])
             d_weight.addmm_(d_logits.t(), h)
             if d_bias is not None:
                 d_bias += d_logits.sum(dim=0)
+        if smoothing and d_hidden is not None and d_weight is not None:
+            d_hidden -= smoothing * mean_weight
+            d_weight -= smoothing / n_words * hidden.sum(dim=0)
+            if d_bias is not None:
+                d_bias -= smoothing / n_words * len(hidden)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         return loss
 
