@@ -158,3 +158,5 @@ def serve(descriptor: int) -> None:
                 line.send(answer)
         except (EOFError, ConnectionError):
             return  # the caller is gone
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to clear up

@@ -20,7 +20,7 @@ _SLOT: Final = re.compile(r'(<script type="application/json" id="trace">)(</scri
 _IMPORT: Final = re.compile(r"^import .*;\n", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export ", re.MULTILINE)
 _MARGIN: Final = re.compile(r"^\s*(?://.*\n\s*)*", re.MULTILINE)  # of code: what people need and browsers do not
-_BLANKS: Final = re.compile(r"\s*([{};])\s*|(?<=:) ")  # of a stylesheet
+_BLANKS: Final = re.compile(r"\s*([{};,>])\s*|(?<=:) ")  # of a stylesheet
 _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 )
@@ -32,7 +32,7 @@ def page_html(document: Document) -> str:
     Modules are joined in the order of the index, which is that of dependency: their names are unique, so their
     imports and exports can go.
     """
-    index = _text(_INDEX)
+    index = _MARGIN.sub("", _text(_INDEX))
     names = [*_PRELOAD.findall(index), *_MODULE.findall(index)]
     joined = "\n".join(_MARGIN.sub("", _EXPORT.sub("", _IMPORT.sub("", _text(name)))) for name in dict.fromkeys(names))
     assert "</script" not in joined.lower(), "a module would end its own script element"
