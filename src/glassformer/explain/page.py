@@ -32,12 +32,13 @@ def page_html(document: Document) -> str:
     Modules are joined in the order of the index, which is that of dependency: their names are unique, so their
     imports and exports can go.
     """
-    index = _MARGIN.sub("", _text(_INDEX))
+    index = _text(_INDEX)
     names = [*_PRELOAD.findall(index), *_MODULE.findall(index)]
     joined = "\n".join(_MARGIN.sub("", _EXPORT.sub("", _IMPORT.sub("", _text(name)))) for name in dict.fromkeys(names))
     assert "</script" not in joined.lower(), "a module would end its own script element"
     page = _STYLE.sub(
-        lambda match: f"<style>\n{_BLANKS.sub(lambda m: m[1] or '', _text(match[1]))}</style>", _PRELOAD.sub("", index)
+        lambda match: f"<style>\n{_BLANKS.sub(lambda m: m[1] or '', _text(match[1])).replace(';}', '}')}</style>",
+        _PRELOAD.sub("", index),
     )
     page = _MODULE.sub(lambda match: f'<script type="module">\n{joined}</script>', page)
     page = page.replace("<head>", f'<head>\n<meta http-equiv="Content-Security-Policy" content="{_POLICY}">', 1)
