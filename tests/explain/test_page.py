@@ -396,6 +396,25 @@ class TestLongSentence:
         assert badge(visitor) == "good"
 
 
+class TestNotebook:
+    """What Jupyter shows of an explanation: the page, in a frame of its own."""
+
+    def test_is_the_page(self, visitor: Visitor, tmp_path: Path) -> None:
+        explanation = golden_translator().explain("Le chat dort.")
+        notebook = tmp_path / "cell.html"
+        notebook.write_text(f"<!doctype html><meta charset=utf-8><p>In [1]:</p>{explanation._repr_html_()}", "utf-8")
+        visitor.faults.clear()
+        visitor.page.goto(notebook.as_uri())
+        frame = visitor.page.frame_locator("iframe")
+        frame.locator("body.checked").wait_for(timeout=20_000)
+        assert frame.locator("#badge").get_attribute("data-state") == "good"
+        for station in (1, 8, 26):  # by a click, as the frame's address stays what it is
+            frame.locator("#jump").select_option(str(station))
+            assert frame.locator("#number").text_content() == str(station)
+        assert "dort" in str(frame.locator("header").text_content())
+        assert not visitor.faults
+
+
 class TestHostileText:
     """Text is text."""
 
