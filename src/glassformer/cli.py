@@ -165,7 +165,8 @@ def explain(
 
     settings = [*(search or ()), *([] if beam is None else [f"width={beam}"])]
     wanted = Wanted(at, depth, html, as_json, tuple(with_weights or ()), tuple(force or ()), reference)
-    with Translator.load(model, engine, say=_say) as translator:
+    # One sentence has little to share, and on a busy machine threads wait for each other longer than they compute.
+    with Translator.load(model, engine, threads=1, say=_say) as translator:
         translator.search = search_settings(settings, translator.search)
         if not live:
             run_explain(translator, text, Path(model).name, wanted)

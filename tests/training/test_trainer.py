@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from glassformer.convert.folder import load_model, read_config
+from glassformer.convert.folder import load_model, read_config, read_config
 from glassformer.errors import ConfigError, RunError, Stopped
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training import checkpoint
@@ -308,6 +308,9 @@ def test_averaging_a_run(tmp_path: Path, unbroken: Path) -> None:
     for name, parameter in load_model(tmp_path / "mean").named_parameters():
         assert torch.allclose(parameter, (parts[0][name] + parts[1][name]) / 2, atol=1e-7)
     assert Tokenizers.load(tmp_path / "mean") == Tokenizers.load(unbroken)
+    about, of_run = (read_config(folder).about for folder in (tmp_path / "mean", unbroken))
+    assert about.training == {"averaged": 2}
+    assert about.model_copy(update={"training": of_run.training}) == of_run
     with pytest.raises(RunError, match="no whole checkpoint"):
         average_checkpoints([])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from glassformer.convert.folder import save_model
+from glassformer.convert.folder import CONFIG, About, read_config, save_model
 from glassformer.errors import RunError
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizers
@@ -21,14 +21,22 @@ __all__ = ["average_checkpoints", "average_run"]
 
 def average_run(run: Path, out: Path, last: int) -> None:
     """Average the newest checkpoints of a run into a model folder."""
-    weights = average_checkpoints(whole_checkpoints(run / CHECKPOINTS)[-last:])
+    checkpoints = whole_checkpoints(run / CHECKPOINTS)[-last:]
+    weights = average_checkpoints(checkpoints)
     tokenizers = Tokenizers.load(run)
     recipe = read_recipe(run / RUN, {})
     model = Transformer(recipe.model_settings(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
-    save_model(model, out)
+    about = read_config(run).about if (run / CONFIG).is_file() else About(search=recipe.search)  # a run that goes on
+    known = {
+        "src_lang": recipe.src_lang,
+        "tgt_lang": recipe.tgt_lang,
+        "tokenizer_sha256": tuple(tokenizer.sha256 for tokenizer in tokenizers),
+        "training": {"averaged": len(checkpoints)},  # dev has not seen these weights
+    }
+    save_model(model, out, about.model_copy(update=known))
     tokenizers.save(out)
 
 
