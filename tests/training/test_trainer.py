@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from glassformer.convert.folder import load_model, read_config, read_config
+from glassformer.convert.folder import load_model, read_config
 from glassformer.errors import ConfigError, RunError, Stopped
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training import checkpoint
