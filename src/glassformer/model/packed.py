@@ -30,6 +30,7 @@ _Map = Callable[[Tensor], Tensor]
 
 _USUAL: Final = 200  # rows
 _ROOM: Final = 16  # places that a decoder's memory has at first
+_SPARE: Final = 8  # places that it has for tokens to come when prefixes have moved
 
 
 def can_pack(model: Transformer) -> bool:
@@ -227,26 +228,30 @@ class PackedState(NamedTuple):
     source: _Source
     room: _Room | None  # none before the first token
     length: int  # tokens read so far
+    rows: Tensor | None = None  # (N,) of the room, where the prefixes are; None: they are all of it, in order
 
     def select(self, rows: Tensor) -> PackedState:
-        """Keep, repeat or reorder prefixes within their sentences."""
+        """Keep, repeat or reorder prefixes within their sentences; they move with the next step, all at once."""
         assert self.room is not None, "a token is read before prefixes part"
-        return self._replace(room=self.room.copy(self.length, self.length + 1, rows))
+        return self._replace(rows=rows if self.rows is None else self.rows.index_select(0, rows))
 
     def keep(self, sentences: Tensor) -> PackedState:
         """Go on with some sentences only."""
-        source, room = self.source.keep(sentences), self.room
-        if room is not None:
-            width = room.buffer.size(3) // self.source.batch
-            rows = (sentences.unsqueeze(1) * width + torch.arange(width)).flatten() if width > 1 else sentences
-            room = room.copy(self.length, room.buffer.size(0), rows)
-        return PackedState(source, room, self.length)
-
-    def with_room(self, n_rows: int, shape: tuple[int, int], n_heads: int) -> _Room:
-        """Give a room of N prefixes in which the next token can be written and nobody else has written it."""
+        kept = self._replace(source=self.source.keep(sentences))
         if self.room is None:
-            n_layers, width = shape
-            return _Room((n_layers, n_rows, width), n_heads, _ROOM)
+            return kept
+        n_rows = self.room.buffer.size(3) if self.rows is None else self.rows.size(0)
+        width = n_rows // self.source.batch
+        if width == 1:
+            return kept.select(sentences)
+        return kept.select((sentences.unsqueeze(1) * width + torch.arange(width)).flatten())
+
+    def with_room(self, shape: tuple[int, int, int], n_heads: int) -> _Room:
+        """Give a room in which the next token can be written, and in which nobody else has written it."""
+        if self.room is None:
+            return _Room(shape, n_heads, _ROOM)
+        if self.rows is not None:
+            return self.room.copy(self.length, self.length + _SPARE, self.rows)
         if self.room.filled == self.length < self.room.buffer.size(0):
             return self.room
         return self.room.copy(self.length, 2 * (self.length + 1))
@@ -322,7 +327,7 @@ class PackedTransformer:
         """Read the next token (N, 1) of each prefix and give the logits (N, 1, V) after it."""
         n_rows = tokens.size(0)
         source = state.source
-        room = state.with_room(n_rows, (len(self.decoder), self.config.d_model), self.config.n_heads)
+        room = state.with_room((len(self.decoder), n_rows, self.config.d_model), self.config.n_heads)
         x = self.tgt_embedding(tokens, state.length).squeeze(1)  # (N, D)
         for number, layer in enumerate(self.decoder):
             x = layer(x, number, room, source)

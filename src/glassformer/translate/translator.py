@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from glassformer.explain.explanation import Explanation
     from glassformer.model.transformer import Transformer
 
-__all__ = ["DEFAULT_SEARCH", "ENGINES", "Say", "Translator"]
+__all__ = ["DEFAULT_SEARCH", "ENGINES", "Asked", "Options", "Say", "Translator"]
 
 ENGINES: Final = ("auto", "torch", "ctranslate2")
 Say = Callable[[str], None]  # hears, in a word, what is otherwise than asked for
@@ -45,6 +45,24 @@ _WINDOW: Final = 4096  # texts that are translated together: memory does not gro
 _MOST_CHARACTERS: Final = 1 << 20  # of a window, but for the last text of it
 _SLACK: Final = 1.25  # parts of a sentence that is too long are not all of one length
 _MOST_ROUNDS: Final = 10  # searches for a translation without the forbidden words, which can be spelt in many ways
+
+
+class Options(TypedDict, total=False):
+    """How texts are translated."""
+
+    search: SearchConfig | None  # instead of the model's own
+    prefix: str  # each text begins with it
+    suppress: Sequence[str]  # words that do not come, as they stand or with a capital
+    require: Sequence[str]  # words that come as they stand; a text is not cut into sentences then
+
+
+class Asked(Options, total=False):
+    """What is told of a translation besides its text."""
+
+    n_best: int  # hypotheses; widens the search if need be
+    token_probabilities: bool
+    alignment: bool  # of words
+    attention: bool
 
 
 class _Wish(NamedTuple):
@@ -148,118 +166,38 @@ class Translator:
         return self._engine.name
 
     @overload
-    def translate(
-        self,
-        texts: str,
-        *,
-        search: SearchConfig | None = ...,
-        prefix: str = ...,
-        suppress: Sequence[str] = ...,
-        require: Sequence[str] = ...,
-    ) -> str: ...
+    def translate(self, texts: str, **settings: Unpack[Options]) -> str: ...
 
     @overload
-    def translate(
-        self,
-        texts: list[str],
-        *,
-        search: SearchConfig | None = ...,
-        prefix: str = ...,
-        suppress: Sequence[str] = ...,
-        require: Sequence[str] = ...,
-    ) -> list[str]: ...
+    def translate(self, texts: list[str], **settings: Unpack[Options]) -> list[str]: ...
 
     @overload
-    def translate(
-        self,
-        texts: Iterator[str],
-        *,
-        search: SearchConfig | None = ...,
-        prefix: str = ...,
-        suppress: Sequence[str] = ...,
-        require: Sequence[str] = ...,
-    ) -> Iterator[str]: ...
+    def translate(self, texts: Iterator[str], **settings: Unpack[Options]) -> Iterator[str]: ...
 
     def translate(
-        self,
-        texts: str | list[str] | Iterator[str],
-        *,
-        search: SearchConfig | None = None,
-        prefix: str = "",
-        suppress: Sequence[str] = (),
-        require: Sequence[str] = (),
+        self, texts: str | list[str] | Iterator[str], **settings: Unpack[Options]
     ) -> str | list[str] | Iterator[str]:
-        """Translate a text, a list of texts, or a stream of them as it comes; see `results` for the settings."""
-        wish = self._wish(search, 1, prefix, suppress, require, tokens=False, alignment=False, attention=False)
+        """Translate a text, a list of texts, or a stream of them as it comes; `Options` says what can be set."""
+        wish = self._wish(**settings)
         if isinstance(texts, str):
             return self._translate([texts], wish)[0].text
         found = (translation.text for translation in self._stream(texts, wish))
         return list(found) if isinstance(texts, list) else found
 
     @overload
-    def results(
-        self,
-        texts: str,
-        *,
-        search: SearchConfig | None = ...,
-        n_best: int = ...,
-        prefix: str = ...,
-        suppress: Sequence[str] = ...,
-        require: Sequence[str] = ...,
-        token_probabilities: bool = ...,
-        alignment: bool = ...,
-        attention: bool = ...,
-    ) -> Translation: ...
+    def results(self, texts: str, **asked: Unpack[Asked]) -> Translation: ...
 
     @overload
-    def results(
-        self,
-        texts: list[str],
-        *,
-        search: SearchConfig | None = ...,
-        n_best: int = ...,
-        prefix: str = ...,
-        suppress: Sequence[str] = ...,
-        require: Sequence[str] = ...,
-        token_probabilities: bool = ...,
-        alignment: bool = ...,
-        attention: bool = ...,
-    ) -> list[Translation]: ...
+    def results(self, texts: list[str], **asked: Unpack[Asked]) -> list[Translation]: ...
 
     @overload
-    def results(
-        self,
-        texts: Iterator[str],
-        *,
-        search: SearchConfig | None = ...,
-        n_best: int = ...,
-        prefix: str = ...,
-        suppress: Sequence[str] = ...,
-        require: Sequence[str] = ...,
-        token_probabilities: bool = ...,
-        alignment: bool = ...,
-        attention: bool = ...,
-    ) -> Iterator[Translation]: ...
+    def results(self, texts: Iterator[str], **asked: Unpack[Asked]) -> Iterator[Translation]: ...
 
     def results(
-        self,
-        texts: str | list[str] | Iterator[str],
-        *,
-        search: SearchConfig | None = None,
-        n_best: int = 1,
-        prefix: str = "",
-        suppress: Sequence[str] = (),
-        require: Sequence[str] = (),
-        token_probabilities: bool = False,
-        alignment: bool = False,
-        attention: bool = False,
+        self, texts: str | list[str] | Iterator[str], **asked: Unpack[Asked]
     ) -> Translation | list[Translation] | Iterator[Translation]:
-        """Translate, and tell what is asked for besides the text; order is kept.
-
-        The `prefix` begins each text. Words to `suppress` do not come, as they stand or with a capital; words to
-        `require` come as they stand, and a text is not cut into sentences then. `n_best` widens the search if need be.
-        """
-        wish = self._wish(search, n_best, prefix, suppress, require, token_probabilities, alignment, attention)
+        """Translate, and tell what is `Asked` for besides the text; order is kept."""
+        wish = self._wish(**asked)
         if isinstance(texts, str):
             return self._translate([texts], wish)[0]
         found = self._stream(texts, wish)
@@ -326,14 +264,14 @@ class Translator:
 
     def _wish(
         self,
-        search: SearchConfig | None,
-        n_best: int,
-        prefix: str,
-        suppress: Sequence[str],
-        require: Sequence[str],
-        tokens: bool,
-        alignment: bool,
-        attention: bool,
+        search: SearchConfig | None = None,
+        prefix: str = "",
+        suppress: Sequence[str] = (),
+        require: Sequence[str] = (),
+        n_best: int = 1,
+        token_probabilities: bool = False,
+        alignment: bool = False,
+        attention: bool = False,
     ) -> _Wish:
         """Check what a call asks for, and write it for an engine."""
         for word in (*suppress, *require):
@@ -354,7 +292,7 @@ class Translator:
                 tuple(tuple(encode(word)) for word in unwanted),
                 tuple(tuple(encode(word.strip())) for word in require),
                 settings.width if settings.method == "mbr" else n_best,
-                tokens,
+                token_probabilities,
                 alignment or attention,
             ),
             forced,
@@ -363,7 +301,7 @@ class Translator:
             tuple(word.strip() for word in require),
             settings.method == "mbr",
             n_best,
-            tokens,
+            token_probabilities,
             alignment,
             attention,
         )
