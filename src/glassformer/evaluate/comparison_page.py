@@ -10,33 +10,17 @@ from typing import Final
 from glassformer.data.pair import Pair
 from glassformer.evaluate.evaluation import Evaluation
 from glassformer.evaluate.scores import Comparison, sentence_scores
+from glassformer.paper import print_page
 
 __all__ = ["draw_comparison"]
 
 _STYLE: Final = """
-:root {
-  color-scheme: light dark;
-  --paper: #fbfaf8; --card: #fff; --ink: #22252a; --soft: #646a73; --line: #e4e1db;
-  --one: #2f6fb0; --two: #c2702a; --one-wash: #2f6fb022; --two-wash: #c2702a26;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #16181c; --card: #1e2126; --ink: #e3e5e8; --soft: #9aa1ab; --line: #30343b;
-    --one: #74aee6; --two: #e3a06a; --one-wash: #74aee633; --two-wash: #e3a06a33;
-  }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; padding: 2rem 1rem 4rem; max-width: 72rem;
-  background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif;
-}
-h1 { font-size: 1.5rem; font-weight: 600; margin: 0 0 1rem; overflow-wrap: anywhere; }
-h1 i { font-style: normal; } .one { color: var(--one); } .two { color: var(--two); }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; max-width: 44rem; }
-th { text-align: start; font-weight: 500; color: var(--soft); font-size: .85rem; }
-th, td { padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); }
-.soft, small { color: var(--soft); }
-small { font-size: .82rem; overflow-wrap: anywhere; display: block; margin: .6rem 0; }
+body { max-width: 72rem; }
+table { max-width: 44rem; }
+h1 { margin-bottom: 1rem; }
+small { overflow-wrap: anywhere; margin: .6rem 0; }
+details { background: none; border: 0; }
+h1 i { font-style: normal; } .one { color: var(--source); } .two { color: var(--target); }
 .bar { position: sticky; top: 0; background: var(--paper); padding: .6rem 0;
   display: flex; flex-wrap: wrap; gap: .6rem; }
 .bar label { color: var(--soft); font-size: .9rem; }
@@ -47,10 +31,11 @@ article { background: var(--card); border: 1px solid var(--line); border-radius:
 article p { margin: .15rem 0; overflow-wrap: anywhere; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: .4rem 1.2rem; }
 .pair p { border-inline-start: 3px solid; padding-inline-start: .6rem; }
-.pair p:first-child { border-color: var(--one); } .pair p:last-child { border-color: var(--two); }
+.pair p:first-child { border-color: var(--source); } .pair p:last-child { border-color: var(--target); }
 mark { color: inherit; border-radius: .2rem; padding: 0 .1em; text-decoration: underline; text-underline-offset: .2em;
   text-decoration-thickness: 1px; }
-p:first-child mark { background: var(--one-wash); } p:last-child mark { background: var(--two-wash); }
+p:first-child mark { background: color-mix(in srgb, var(--source) 15%, transparent); }
+p:last-child mark { background: color-mix(in srgb, var(--target) 15%, transparent); }
 .number { float: inline-end; color: var(--soft); font-size: .85rem; font-variant-numeric: tabular-nums; }
 """
 
@@ -82,10 +67,7 @@ def draw_comparison(
     articles = (_article(i, test[i], first.hypotheses[i], other.hypotheses[i], one[i], two[i]) for i in order)
     n_same = sum(a == b for a, b in zip(first.hypotheses, other.hypotheses, strict=True))
     names = f'<i class="one">{escape(first.name)}</i> and <i class="two">{escape(other.name)}</i>'
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(first.name)} and {escape(other.name)}</title><style>{_STYLE}</style></head><body>
-<h1>{names}</h1>
+    body = f"""<h1>{names}</h1>
 {_table(comparisons)}
 <p class="soft">{len(test):,} sentences, {n_same:,} of them translated alike.</p>
 <div class="bar"><label>Order <select id="order">
@@ -93,10 +75,9 @@ def draw_comparison(
 <option value="better">the second is better</option><option value="low">the hardest</option>
 <option value="place">as in the test set</option></select></label>
 <label>Find <input id="find" type="search"></label></div>
-<main id="sentences">
-{"".join(articles)}</main>
-<script>{_SCRIPT}</script></body></html>
-"""
+<div id="sentences">
+{"".join(articles)}</div>"""
+    return print_page(f"{first.name} and {other.name}", body, _STYLE, _SCRIPT)
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:

@@ -12,6 +12,7 @@ from glassformer.data.checks import Kind
 from glassformer.data.doctor import Diagnosis, Example
 from glassformer.data.pair import excerpt
 from glassformer.data.shape import Bars
+from glassformer.paper import print_page
 
 __all__ = ["draw_page"]
 
@@ -20,41 +21,15 @@ _WIDTH, _HEIGHT, _BASE, _MARGIN = 360, 180, 150, 8  # of a chart; where its bars
 _MAP: Final = 290  # side of the chart of both lengths
 
 _STYLE: Final = """
-:root {
-  color-scheme: light dark;
-  --paper: #fbfaf8; --card: #fff; --ink: #22252a; --soft: #646a73; --line: #e4e1db;
-  --source: #2f6fb0; --target: #c2702a; --plain: #4f8068; --out: #a33a3a;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #16181c; --card: #1e2126; --ink: #e3e5e8; --soft: #9aa1ab; --line: #30343b;
-    --source: #74aee6; --target: #e3a06a; --plain: #86b89e; --out: #e58080;
-  }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; padding: 2rem 1rem 4rem; max-width: 62rem;
-  background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif;
-}
-h1 { font-size: 1.5rem; font-weight: 600; margin: 0; }
-h2 { font-size: 1.15rem; font-weight: 600; margin: 2.5rem 0 .8rem; }
-p { margin: .4rem 0; overflow-wrap: anywhere; }
-small { color: var(--soft); font-size: .85rem; display: block; }
-.soft { color: var(--soft); }
 a { color: inherit; text-decoration-color: var(--soft); text-underline-offset: .2em; }
 pre, .place { white-space: pre-wrap; overflow-wrap: anywhere; font: .82rem/1.5 ui-monospace, monospace; }
-.numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .8rem; margin-top: 1.5rem; }
-.numbers div, figure, details { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; }
-.numbers div { padding: .8rem 1rem; }
-.numbers b { display: block; font-size: 1.5rem; font-weight: 600; }
 .findings { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(19rem, 100%), 1fr)); gap: 0 2rem; }
 .findings { margin: 0 0 1rem; padding: 0; list-style: none; }
 .findings li { display: grid; grid-template-columns: 1fr auto; border-top: 1px solid var(--line); padding: .6rem 0; }
 .findings div + div { text-align: right; font-variant-numeric: tabular-nums; }
 .findings b { font-weight: 500; }
 .out { color: var(--out); font-size: .8rem; white-space: nowrap; }
-.meter { grid-column: 1 / -1; height: .25rem; margin-top: .4rem; border-radius: .2rem; background: var(--line); }
-.meter i { display: block; height: 100%; border-radius: .2rem; background: var(--plain); }
+.meter { grid-column: 1 / -1; height: .25rem; margin-top: .4rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(18rem, 100%), 1fr)); gap: .8rem; }
 .charts { align-items: start; }
 figure { margin: 0; padding: 1rem; }
@@ -92,12 +67,7 @@ def draw_page(diagnosis: Diagnosis) -> str:
             _method(diagnosis),
         ]
     )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Check-up of {escape(names)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n"
-        "</main>\n</body>\n</html>\n"
-    )
+    return print_page(f"Check-up of {names}", body, _STYLE)
 
 
 def _numbers(diagnosis: Diagnosis) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from glassformer.data.pair import excerpt
 from glassformer.errors import RunError
+from glassformer.paper import print_page
 from glassformer.training import curves
 from glassformer.training.curves import Chart, curve, draw_chart
 from glassformer.training.history import History, duration, own_settings
@@ -24,36 +25,7 @@ _OLDER: Final = 12  # looks at dev whose samples are kept, besides the latest
 _BACKS: Final = 50  # roll-backs that are listed
 _PATIENCE: Final = 600  # seconds without a word, beyond the usual, until a run is called silent
 
-# The palette and the type are those of the check-up page.
 _STYLE: Final = """
-:root {
-  color-scheme: light dark;
-  --paper: #fbfaf8; --card: #fff; --ink: #22252a; --soft: #646a73; --line: #e4e1db;
-  --source: #2f6fb0; --target: #c2702a; --plain: #4f8068; --out: #a33a3a;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #16181c; --card: #1e2126; --ink: #e3e5e8; --soft: #9aa1ab; --line: #30343b;
-    --source: #74aee6; --target: #e3a06a; --plain: #86b89e; --out: #e58080;
-  }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; padding: 2rem 1rem 4rem; max-width: 62rem;
-  background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, sans-serif;
-}
-h1 { font-size: 1.5rem; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; font-weight: 600; margin: 2.5rem 0 .8rem; }
-p { margin: .4rem 0; overflow-wrap: anywhere; }
-small { color: var(--soft); font-size: .85rem; display: block; }
-.soft { color: var(--soft); }
-.numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .8rem; }
-.numbers { margin-top: 1.2rem; }
-.numbers div, figure, details, .card { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; }
-.numbers div { padding: .8rem 1rem; }
-.numbers b { display: block; font-size: 1.35rem; font-weight: 600; white-space: nowrap; }
-.meter { height: .35rem; margin-top: 1rem; border-radius: .2rem; background: var(--line); }
-.meter i { display: block; height: 100%; border-radius: .2rem; background: var(--plain); }
 .bad { color: var(--out); }
 .row { display: flex; justify-content: space-between; align-items: baseline; flex-wrap: wrap; gap: 0 1rem; }
 .row label { font-size: .9rem; color: var(--soft); cursor: pointer; }
@@ -65,9 +37,7 @@ figcaption { font-size: .95rem; }
 .card p { border-inline-start: 3px solid var(--line); padding-inline-start: .6rem; margin: .5rem 0; }
 .card p.src { border-color: var(--source); } .card p.hyp { border-color: var(--target); }
 .card p.ref { border-color: var(--plain); }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th { text-align: start; font-weight: 500; color: var(--soft); font-size: .85rem; }
-th, td { padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td { vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
 td + td { overflow-wrap: anywhere; }
 td.name, code { font: .85rem/1.5 ui-monospace, monospace; }
@@ -120,12 +90,7 @@ def _page(name: str, history: History, now: float) -> str:
             _settings(history),
         ]
     )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(name)}: training</title>\n<style>{_STYLE}{curves.STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"{body}\n</main>\n<script>{scripts}</script>\n</body>\n</html>\n"
-    )
+    return print_page(f"{name}: training", body, _STYLE + curves.STYLE, scripts)
 
 
 def _state(history: History, now: float) -> str:
