@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
+from torch.distributed.distributed_c10d import HashStore, Store
 
 from glassformer.training.distributed import meet
 
@@ -105,11 +105,15 @@ def test_a_killed_worker_is_started_again_and_the_run_goes_on(tmp_path: Path, al
 
 def test_processes_do_not_take_the_dead_for_the_living() -> None:
     """torchrun's store still holds what the processes before the accident said; also what some said who never met."""
-    store = torch.distributed.HashStore()
+    store = HashStore()
 
-    def start(*order: int) -> list[torch.distributed.Store]:
+    def start(*order: int) -> list[Store]:
+        def come(rank: int) -> Store:
+            time.sleep(0.1 * order.index(rank))
+            return meet(store, rank, 3)
+
         with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda rank: (time.sleep(0.1 * order.index(rank)), meet(store, rank, 3))[1], range(3)))
+            return list(pool.map(come, range(3)))
 
     dead = start(0, 1, 2)
     dead[1].set("address", "old")
