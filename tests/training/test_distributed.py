@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from torch.distributed.distributed_c10d import HashStore, Store
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.distributed_c10d import Store
 
 from glassformer.training.distributed import meet
 
