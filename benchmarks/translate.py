@@ -113,12 +113,15 @@ def make_engine(name: str, folder: Path) -> Translate:
 def make_text(name: str, folder: Path) -> Translate:
     """Load a Translator: text in, text out, splitting and tokenizing included."""
     from glassformer.config import SearchConfig
+    from glassformer.convert.folder import load_model
     from glassformer.text.tokenizer import Tokenizers
     from glassformer.translate.probe import load_engine
+    from glassformer.translate.torch_engine import TorchEngine
     from glassformer.translate.translator import Translator
 
     assert longest(folder) > TOKENS, "random weights go in circles, which a Translator does not put up with"
-    translator = Translator(load_engine(folder, setup_of(name)), Tokenizers.load(folder))
+    engine, fallback = load_engine(folder, setup_of(name)), lambda: TorchEngine([load_model(folder)])
+    translator = Translator(engine, Tokenizers.load(folder), fallback=fallback)
     sources, texts = (json.loads((folder / f"{kind}.json").read_text()) for kind in ("sources", "texts"))
     text_of = {tuple(source): text for source, text in zip(sources, texts, strict=True)}
 

@@ -45,6 +45,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 # silence: so lines are cut there, and none is longer than its 4192 bytes.
 _CUT: Final = re.compile("[\0\t\n\r\u2581\u2585]|<(?:pad|unk|/?s|0x[0-9A-F]{2})>")
 _LONGEST_LINE: Final = 1000  # characters
+_FEW: Final = 8  # texts, for which sentencepiece starts no thread: that takes longer than they do
 _THREADS: Final = 16  # the vocabulary depends on it, so it is not the machine's number
 _ONLY_ERRORS: Final = 2
 
@@ -128,6 +129,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], n_threads: int = 1) -> list[list[int]]:
         """Encode many texts at once; more threads than one pay from some thousands of texts on."""
+        if len(texts) < _FEW:
+            return [self.encode(text) for text in texts]
         clean = [_without_surrogates(text) for text in texts]
         batch: list[list[int]] = self._processor.encode(clean, num_threads=n_threads)
         if self.has_bytes:

@@ -283,7 +283,7 @@ class Translator:
         if n_best < 1:
             raise ConfigError(f"n_best={n_best}: at least the best one is given")
         encode = self.tokenizers.tgt.encode
-        forced = tuple(encode(prefix.rstrip()))
+        forced = tuple(encode(prefix.rstrip())) if prefix else ()
         settings = self._within_limits(search or self.search, n_best, len(forced))
         unwanted = [variant for word in suppress for variant in _variants(word.strip())]
         return _Wish(
