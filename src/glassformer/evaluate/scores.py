@@ -86,5 +86,6 @@ def _metric(name: str, tokenize: str = "13a", with_references: Sequence[str] | N
 
     references = None if with_references is None else [list(with_references)]
     if name == "BLEU":
-        return BLEU(tokenize=tokenize, references=references)
+        # With `none` the text is meant to be tokenised, which sacreBLEU would warn of.
+        return BLEU(tokenize=tokenize, references=references, force=tokenize == "none")
     return CHRF(references=references) if name == "chrF" else TER(references=references)
