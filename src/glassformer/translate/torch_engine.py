@@ -41,7 +41,7 @@ __all__ = ["MAX_TOKENS", "TOLERANCE", "TorchEngine", "translate_ids"]
 # In log-probability and float32. Between batch shapes the sum over a translation moved by up to 1.5e-6 a token (4 + 4
 # layers, d_model 128, up to 60 tokens), so a gap of two by up to 1e-4 over 32 tokens, and longer ones by more.
 TOLERANCE: Final = 1e-4
-_TOLERATED: Final = 32  # tokens, beyond which the tolerance grows with the length
+_TOLERATED: Final = 32  # tokens; with more of them the tolerance is more, with fewer less, down to a quarter
 MAX_TOKENS: Final = 8192
 _SHARED: Final = 8  # sentences for each thread, from which batches are searched side by side
 
@@ -147,7 +147,7 @@ class TorchEngine:
         if len(sources) == 1 and by_all_threads:
             return answers, [False]
         length = (found.tokens != PAD).sum(dim=2).amax(dim=1)  # (B,)
-        is_near = _n_best_margin(found, request) < self.tolerance * (length / _TOLERATED).clamp(min=1.0)
+        is_near = _n_best_margin(found, request) < self.tolerance * (length / _TOLERATED).clamp(min=0.25)
         return answers, is_near.tolist()
 
     def _encode(self, sources: Sequence[Source]) -> list[Memory]:
