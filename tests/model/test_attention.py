@@ -16,8 +16,7 @@ from hypothesis import given
 from torch import Tensor
 
 from glassformer.model.attention import KeyValue, MultiHeadAttention
-from glassformer.model.operations import Operation
-from glassformer.model.scope import Scope
+from glassformer.model.scope import Call, Scope
 from tests.models import padding, same, settings
 
 
@@ -27,17 +26,9 @@ class Notebook:
 
     seen: dict[str, Tensor] = field(default_factory=dict)
 
-    def record(
-        self,
-        address: str,
-        operation: Operation,
-        inputs: tuple[Tensor, ...],
-        constants: dict[str, Any],
-        axes: tuple[str, ...],
-        code: str,
-    ) -> Tensor:
-        self.seen[address] = operation(*inputs, **constants)
-        return self.seen[address]
+    def record(self, call: Call) -> Tensor:
+        self.seen[call.address] = call.compute()
+        return self.seen[call.address]
 
 
 def build(seed: int = 0, **changes: Any) -> MultiHeadAttention:

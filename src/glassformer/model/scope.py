@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
 from glassformer.model.operations import Operation
 
-__all__ = ["BLIND", "Recorder", "Scope"]
+__all__ = ["BLIND", "Call", "Recorder", "Scope"]
+
+
+class Call(NamedTuple):
+    """A tensor that a module is about to make."""
+
+    address: str
+    operation: Operation
+    inputs: tuple[Tensor, ...]
+    constants: dict[str, Any]
+    axes: tuple[str, ...]  # without the batch
+    code: str  # module:line
+
+    def compute(self) -> Tensor:
+        """Make it."""
+        return self.operation(*self.inputs, **self.constants)
 
 
 class Recorder(Protocol):
     """Whoever wants to know: computes an operation under its address and gives back what the model goes on with."""
 
-    def record(
-        self,
-        address: str,
-        operation: Operation,
-        inputs: tuple[Tensor, ...],
-        constants: dict[str, Any],
-        axes: tuple[str, ...],
-        code: str,
-    ) -> Tensor: ...
+    def record(self, call: Call) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Scope:
         assert self.recorder is not None, "a blind scope records nothing: ask scope.looking first"
         caller = sys._getframe(1)
         code = f"{caller.f_globals['__name__']}:{caller.f_lineno}"
-        return self.recorder.record(self.prefix + name, operation, inputs, constants, axes, code)
+        return self.recorder.record(Call(self.prefix + name, operation, inputs, constants, axes, code))
 
 
 BLIND = Scope(None)

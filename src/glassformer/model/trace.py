@@ -18,7 +18,7 @@ from torch import Tensor
 
 from glassformer.errors import AddressError, nearest
 from glassformer.model.operations import OPERATIONS, Operation, log_softmax, softmax
-from glassformer.model.scope import Scope
+from glassformer.model.scope import Call, Scope
 from glassformer.model.transformer import Transformer
 
 __all__ = [
@@ -234,18 +234,10 @@ class Watcher:
     pattern: str
     kept: list[Tensor] = field(default_factory=list)
 
-    def record(
-        self,
-        address: str,
-        operation: Operation,
-        inputs: tuple[Tensor, ...],
-        constants: dict[str, Any],
-        axes: tuple[str, ...],
-        code: str,
-    ) -> Tensor:
+    def record(self, call: Call) -> Tensor:
         """Compute a tensor, and keep it or not."""
-        value = operation(*inputs, **constants)
-        if fnmatchcase(address, self.pattern):
+        value = call.compute()
+        if fnmatchcase(call.address, self.pattern):
             self.kept.append(value)
         return value
 
@@ -256,17 +248,9 @@ class _Alterer:
 
     interventions: tuple[Intervention, ...]
 
-    def record(
-        self,
-        address: str,
-        operation: Operation,
-        inputs: tuple[Tensor, ...],
-        constants: dict[str, Any],
-        axes: tuple[str, ...],
-        code: str,
-    ) -> Tensor:
-        concerned = tuple(change for change in self.interventions if change.matches(address))
-        return _run(operation, inputs, constants, concerned, axes)
+    def record(self, call: Call) -> Tensor:
+        concerned = tuple(change for change in self.interventions if change.matches(call.address))
+        return _run(call.operation, call.inputs, call.constants, concerned, call.axes)
 
 
 @dataclass(frozen=True)
@@ -277,15 +261,8 @@ class _Tracer:
     entries: dict[str, Entry] = field(default_factory=dict)
     addresses: dict[int, str] = field(default_factory=dict)  # id of a kept tensor -> its address
 
-    def record(
-        self,
-        address: str,
-        operation: Operation,
-        inputs: tuple[Tensor, ...],
-        constants: dict[str, Any],
-        axes: tuple[str, ...],
-        code: str,
-    ) -> Tensor:
+    def record(self, call: Call) -> Tensor:
+        address, operation, inputs, constants, axes, code = call
         assert address not in self.entries, f"{address} was recorded twice"
         concerned = tuple(change for change in self.interventions if change.matches(address))
         value = _run(operation, inputs, constants, concerned, axes)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from glassformer.config import ModelConfig
 from glassformer.model.attention import MultiHeadAttention
-from glassformer.model.operations import Operation
+from glassformer.model.scope import Call
 from glassformer.model.trace import Trace
 from glassformer.model.transformer import Transformer
 
@@ -112,18 +112,10 @@ class Notebook:
 
     kept: dict[str, list[Tensor]] = field(default_factory=dict)
 
-    def record(
-        self,
-        address: str,
-        operation: Operation,
-        inputs: tuple[Tensor, ...],
-        constants: dict[str, Any],
-        axes: tuple[str, ...],
-        code: str,
-    ) -> Tensor:
+    def record(self, call: Call) -> Tensor:
         """Compute a tensor and keep it under its address."""
-        value = operation(*inputs, **constants)
-        self.kept.setdefault(address, []).append(value)
+        value = call.compute()
+        self.kept.setdefault(call.address, []).append(value)
         return value
 
     def __getitem__(self, address: str) -> Tensor:
