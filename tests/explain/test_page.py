@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import random
 import re
@@ -30,6 +31,8 @@ pytestmark = needs_browser
 
 N_STATIONS: Final = 28
 SHELL: Final = 150_000  # bytes of the page without a trace
+TRACE: Final = 3_000_000  # bytes of a trace of usual size
+SMALL: Final = {"d_model": 256, "d_ff": 1024, "n_encoder_layers": 3, "n_decoder_layers": 3, "n_heads": 4}
 HOSTILE: Final = "<script>alert(1)</script> \"a\" '&' <img src=x onerror=y> \u05e9\u05dc \U0001f642"
 VARIANTS: Final[list[dict[str, Any]]] = [
     {"norm": "none", "d_ff": 0, "n_heads": 1, "start_token": "eos"},
@@ -87,6 +90,13 @@ class TestShell:
     def test_is_small(self) -> None:
         empty: Any = {}
         assert len(page_html(empty).encode()) <= SHELL
+
+    def test_a_trace_is_small(self) -> None:
+        """Fifteen tokens on each side, preset `small`."""
+        search = SearchConfig(width=5, min_length=14, max_length=15)
+        document = golden_translator(**SMALL).explain("le chat dort et le chien mange", search=search).document()
+        assert len(document["steps"]) == 15
+        assert len(json.dumps(document)) < TRACE
 
     def test_modules_can_be_joined(self) -> None:
         code = [static_file(name).decode() for name in sorted(static_names()) if name.endswith(".js")]
@@ -386,10 +396,9 @@ class TestLongSentence:
     """A model of the preset `small` and forty tokens."""
 
     def test_is_soon_ready(self, visitor: Visitor) -> None:
-        small = {"d_model": 256, "d_ff": 1024, "n_encoder_layers": 3, "n_decoder_layers": 3, "n_heads": 4}
         search = SearchConfig(width=2, min_length=40, max_length=41)
         text = " ".join(["le chat dort et le chien mange"] * 3)
-        document = golden_translator(**small).explain(text, search=search).document()
+        document = golden_translator(**SMALL).explain(text, search=search).document()
         assert len(document["steps"]) >= 40
         assert visitor.arrive(document) < 1500
         visitor.page.wait_for_selector("body.checked")

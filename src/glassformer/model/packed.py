@@ -280,7 +280,7 @@ class _Embedding(NamedTuple):
 
 
 class PackedTransformer:
-    """A Transformer that only translates; a copy, which does not follow when the model's weights change."""
+    """A Transformer that only translates; when the model's weights have changed, another must be made."""
 
     @torch.inference_mode()
     def __init__(self, model: Transformer) -> None:

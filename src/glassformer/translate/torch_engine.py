@@ -39,7 +39,8 @@ from glassformer.translate.engine import Found, Request, Source
 __all__ = ["MAX_TOKENS", "TOLERANCE", "TorchEngine", "translate_ids"]
 
 # In log-probability and float32. Between batch shapes the sum over a translation moved by up to 1.5e-6 a token (4 + 4
-# layers, d_model 128, up to 60 tokens), so a gap of two by up to 1e-4 over 32 tokens, and longer ones by more.
+# layers, d_model 128, up to 60 tokens; packed, and by one thread or two, 0.8e-6), so a gap of two by up to 1e-4 over 32
+# tokens, and longer ones by more.
 TOLERANCE: Final = 1e-4
 _TOLERATED: Final = 32  # tokens; with more of them the tolerance is more, with fewer less, down to a quarter
 MAX_TOKENS: Final = 8192
@@ -100,9 +101,8 @@ class TorchEngine:
         """Give the numbers of sentences of similar length, long ones first, in batches enough for all threads."""
         order = sorted(range(len(sources)), key=lambda i: -_size(sources[i]))
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        n_batches = (
-            1 if len(order) < _SHARED * threads else threads if len(order) < 4 * _SHARED * threads else 2 * threads
-        )
+        share = len(order) // (_SHARED * threads)  # none: too few to divide
+        n_batches = 1 if not share else threads if share < 4 else 2 * threads
         most = -(-len(order) // n_batches)
         while order:
             count = max(1, min(most, self.max_tokens // (_size(sources[order[0]]) * width)))
