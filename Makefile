@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 FILES := pyproject.toml constraints.txt
 
-.PHONY: demo test slow benchmarks clean
+.PHONY: demo test docs slow benchmarks clean
 
 demo: .venv/.installed
-	$(BIN)/glassformer notes --tour
+	$(BIN)/glassformer demo
 
 test: .venv/.installed-dev
 	$(BIN)/ruff format --check .
@@ -14,14 +14,18 @@ test: .venv/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 -m "not slow"
 
+docs: .venv/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html"
+
 slow: .venv/.installed-dev
 	$(BIN)/pytest -m slow
 
-benchmarks: .venv/.installed-dev
-	$(BIN)/python benchmarks/model.py
+benchmarks: .venv/.installed-dev  # SHORT=--short for a few minutes; PEERS for other toolkits: see benchmarks/everything.py
+	$(BIN)/python benchmarks/everything.py $(SHORT) $(PEERS)
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv build dist site
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -223,13 +223,14 @@ class Contestant:
         return total / 1024
 
 
-def compare(contestants: list[Contestant], seconds: float, rounds: int) -> None:
-    """Let contestants take turns and print their medians."""
+def compare(contestants: list[Contestant], seconds: float, rounds: int) -> dict[str, dict[str, float]]:
+    """Let contestants take turns; print their medians, and give them."""
     for number in range(rounds):
         shift = number % len(contestants)
         for contestant in contestants[shift:] + contestants[:shift]:
             contestant.take_turn(seconds)
     ours = statistics.median(contestants[0].rates)
+    facts = {}
     for contestant in contestants:
         rate = statistics.median(contestant.rates)
         spread = f"{min(contestant.rates):.0f} to {max(contestant.rates):.0f}"
@@ -240,6 +241,8 @@ def compare(contestants: list[Contestant], seconds: float, rounds: int) -> None:
             f"{size:5.0f} tokens an update  ours/it {ours / rate:.2f}",
             flush=True,
         )
+        facts[contestant.name] = {"tokens_per_s": rate, "mb": contestant.memory()}
+    return facts
 
 
 def main() -> None:
@@ -248,6 +251,7 @@ def main() -> None:
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--drive", choices=["glassformer", "torch", "hf"], help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -266,7 +270,9 @@ def main() -> None:
             for n, command in commands.items():
                 contestants.append(Contestant(n, command, folder))
                 contestants[-1].warm_up()
-            compare(contestants, args.seconds, args.rounds)
+            facts = compare(contestants, args.seconds, args.rounds)
+            if args.json:
+                args.json.write_text(json.dumps(facts))
         finally:
             for contestant in contestants:
                 contestant.send(signal.SIGKILL)

@@ -283,8 +283,9 @@ class Worker:
         return self.read()
 
 
-def compare(workers: list[Worker], rounds: int, n: int, n_latency: int) -> None:
-    """Ask all in turn and print medians."""
+def compare(workers: list[Worker], rounds: int, n: int, n_latency: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Ask all in turn; print medians, and give them by beam and contestant."""
+    facts: dict[str, dict[str, dict[str, float]]] = {}
     for beam in (1, 5):
         rates: dict[str, list[float]] = {worker.name: [] for worker in workers}
         delays: dict[str, list[list[float]]] = {worker.name: [] for worker in workers}
@@ -306,6 +307,9 @@ def compare(workers: list[Worker], rounds: int, n: int, n_latency: int) -> None:
             high = statistics.median(ms[int(0.95 * (len(ms) - 1))] for ms in delays[worker.name])
             numbers = f"{rate:11.1f}{rate * TOKENS:10.0f}{middle:12.1f}{high:9.1f}{memory[worker.name]:8.0f}"
             print(f"{worker.name:26s}{numbers}", flush=True)
+            own = {"sentences_per_s": rate, "ms": middle, "ms_p95": high, "mb": memory[worker.name]}
+            facts.setdefault(str(beam), {})[worker.name] = own
+    return facts
 
 
 def by_length(folder: Path) -> None:
@@ -324,8 +328,8 @@ def by_length(folder: Path) -> None:
             )
 
 
-def over_lines(folder: Path, count: int) -> None:
-    """Stream a file of so many lines through the command and print the memory it took."""
+def over_lines(folder: Path, count: int) -> dict[str, float]:
+    """Stream a file of so many lines through the command; print the memory it took, and give it."""
     texts = json.loads((folder / "texts.json").read_text())
     source = folder / "many.txt"
     with source.open("w", encoding="utf-8") as file:
@@ -337,7 +341,14 @@ def over_lines(folder: Path, count: int) -> None:
     start = time.perf_counter()
     subprocess.run(command, check=True)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"{count} lines in {time.perf_counter() - start:.0f} s, {peak:.0f} MB at most")
+    seconds = time.perf_counter() - start
+    print(f"{count} lines in {seconds:.0f} s, {peak:.0f} MB at most")
+    return {"lines": count, "seconds": seconds, "mb": peak}
+
+
+def write(path: Path | None, facts: Any) -> None:
+    if path:
+        path.write_text(json.dumps(facts))
 
 
 def main() -> None:
@@ -352,6 +363,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--n", type=int, default=1000, help="sentences of a round")
     parser.add_argument("--latency", type=int, default=30, help="sentences of a round, one by one")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--lengths", action="store_true")
     parser.add_argument("--lines", type=int)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -368,7 +380,7 @@ def main() -> None:
         if args.lengths:
             return by_length(folder)
         if args.lines:
-            return over_lines(folder, args.lines)
+            return write(args.json, over_lines(folder, args.lines))
         shapes = [f"float32-1x{THREADS}", f"float32-{THREADS}x1", f"int8-{THREADS}x1"]
         ours = "text" if args.model else "ctranslate2"
         default = ["torch", "torch-64", *(f"{kind}-{shape}" for shape in shapes for kind in (ours, "bare"))]
@@ -379,7 +391,7 @@ def main() -> None:
         try:
             for n, command in commands.items():
                 workers.append(Worker(n, command))
-            compare(workers, args.rounds, args.n, args.latency)
+            write(args.json, compare(workers, args.rounds, args.n, args.latency))
         finally:
             for worker in workers:
                 worker.process.kill()

@@ -136,3 +136,34 @@ def test_info_of_a_damaged_folder_is_a_mistake(pocket: Path, tmp_path: Path) -> 
     assert (answer.returncode, answer.stdout) == (2, "")
     assert answer.stderr.startswith(f"glassformer: {tmp_path / 'config.json'} is not JSON")
     assert len(answer.stderr.splitlines()) == 1
+
+
+def test_without_a_model_the_one_that_ships_translates(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        ["glassformer", "translate", "--engine", "torch"],
+        input="Je suis étudiant.\n",
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout in ("I am a student.\n", "I'm a student.\n")
+    listed = run("glassformer", "models").stdout
+    assert "fr-en" in listed
+    assert "fr to en" in listed
+    assert "8000" in run("glassformer", "info", "fr-en").stdout
+
+
+def test_a_model_folder_is_exported_in_half_the_size(tmp_path: Path) -> None:
+    words = ("glassformer", "export", "fr-en", "--to", "folder")
+    done = run(*words, "--quantization", "bfloat16", "--out", f"{tmp_path}/b")
+    assert done.returncode == 0, done.stderr
+    assert {file.name for file in (tmp_path / "b").iterdir()} == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.model",
+    }
+    refused = run(*words)
+    assert refused.returncode == 2
+    assert "needs --out FOLDER" in refused.stderr

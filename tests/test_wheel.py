@@ -54,6 +54,9 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     source = ROOT / "src"
     static = {str(path.relative_to(source)) for path in (source / "glassformer/explain/static").iterdir()}
     assert static <= held
+    models = {str(path.relative_to(source)) for path in (source / "glassformer/models").rglob("*") if path.is_file()}
+    assert models == {name for name in held if name.startswith("glassformer/models/")}
+    assert "glassformer/models/fr-en/model.safetensors" in models
     modules = {str(path.relative_to(source)) for path in (source / "glassformer").rglob("*.py")}
     assert {name for name in held if name.endswith(".py")} == modules
 
@@ -71,6 +74,9 @@ def test_wheel_works_where_nothing_else_is(wheel: Path, tmp_path: Path) -> None:
     assert run(binaries / "glassformer", "--version", folder=tmp_path) == f"glassformer {glassformer.__version__}\n"
     run(binaries / "python", "-c", USE, folder=tmp_path)
     assert "3,584" in run(binaries / "glassformer", "info", "pocket", folder=tmp_path)
+    (tmp_path / "source.txt").write_text("Jane visite l'Afrique en septembre.\n")
+    translated = run(binaries / "glassformer", "translate", "--input", "source.txt", folder=tmp_path)
+    assert translated == "Jane visits Africa in September.\n"
     shown = run(binaries / "glassformer", "notes", "7", folder=tmp_path)
     assert "0.88" in shown
     assert "0.12" in shown

@@ -20,11 +20,13 @@ __all__ = [
     "app",
     "average",
     "check",
+    "demo",
     "evaluate",
     "explain",
     "export",
     "info",
     "main",
+    "models",
     "notes",
     "plan",
     "score",
@@ -39,6 +41,22 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+# What several commands take.
+_Model = Annotated[str, typer.Argument(help="A model folder, or a name.", metavar="MODEL")]
+_Files = Annotated[list[str], typer.Argument(help="FILE, or SOURCE,TARGET for two parallel files.", metavar="FILES...")]
+_Format = Annotated[str, typer.Option("--format", help="tsv, moses, jsonl or tmx; else by the ending.")]
+_Languages = Annotated[str | None, typer.Option(help="SRC,TGT (fr,en) for TMX, and for JSONL by language.")]
+_Fields = Annotated[str, typer.Option(help="SRC,TGT: the fields of JSONL.")]
+_Swap = Annotated[bool, typer.Option("--swap", help="Take the target for the source.")]
+_Strict = Annotated[bool, typer.Option("--strict", help="End at the first line that is no pair.")]
+_Beam = Annotated[int | None, typer.Option("--beam", help="Hypotheses of a sentence; 1 is greedy.", min=1)]
+_Search = Annotated[
+    list[str] | None, typer.Option("--search", help="NAME=VALUE, any setting of the search: length_penalty=0.6.")
+]
+_Engine = Annotated[str, typer.Option(help="torch, ctranslate2, or auto: the fastest that can do it.")]
+_Threads = Annotated[int, typer.Option(help="CPU threads; 0 takes all.", min=0)]
+_Device = Annotated[str, typer.Option(help="Where torch computes.")]
 
 
 def _version(asked: bool) -> None:
@@ -59,11 +77,32 @@ def _glassformer(
 
 
 @app.command()
-def info(model: Annotated[Path, typer.Argument(help="A model folder.", metavar="MODEL")]) -> None:
+def info(model: _Model) -> None:
     """Say what is in a model folder: its settings and its size, part by part."""
     from glassformer.explain.info import print_info
 
     print_info(model)
+
+
+@app.command()
+def models() -> None:
+    """List the models that come with glassformer."""
+    from glassformer.explain.info import print_models
+
+    print_models()
+
+
+@app.command()
+def demo(
+    page: Annotated[Path, typer.Option("--html", help="Where the explainer's page goes.")] = Path("explainer.html"),
+) -> None:
+    """Translate a few sentences, show what was looked at, and write a page with every number."""
+    from glassformer.explain.demo import run_demo
+    from glassformer.translate.translator import Translator
+
+    ask = (lambda: input("A French sentence of yours, or Enter to go on: ")) if sys.stdin.isatty() else None
+    with Translator.load(say=_say) as translator:
+        run_demo(translator, page, ask)
 
 
 @app.command()
@@ -136,7 +175,7 @@ def average(
 @app.command()
 def explain(
     words: Annotated[list[str] | None, typer.Argument(help="A sentence.", metavar="[MODEL] [SENTENCE]")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="A model folder; the same as MODEL.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="A model folder or name: MODEL.")] = None,
     at: Annotated[str | None, typer.Option("--at", help="Explain one number: enc.0.self.h1.weights[2,5].")] = None,
     depth: Annotated[int, typer.Option("--depth", help="With --at: go back so many times.", min=0)] = 0,
     html: Annotated[Path | None, typer.Option("--html", help="Write the page here, in one file.")] = None,
@@ -146,10 +185,8 @@ def explain(
     ] = None,
     live: Annotated[bool, typer.Option("--open", help="Open the live page, to type sentences into.")] = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="With --open: start a browser.")] = True,
-    beam: Annotated[int | None, typer.Option("--beam", help="Hypotheses; 1 is greedy.", min=1)] = None,
-    search: Annotated[
-        list[str] | None, typer.Option("--search", help="NAME=VALUE, any setting of the search: length_penalty=0.6.")
-    ] = None,
+    beam: _Beam = None,
+    search: _Search = None,
     force: Annotated[list[str] | None, typer.Option("--force", help="STEP=WORD: this word comes at that step.")] = None,
     reference: Annotated[str | None, typer.Option("--reference", help="How a person translates it.")] = None,
     engine: Annotated[str, typer.Option(help="Whose text is compared: torch, ctranslate2 or auto.")] = "auto",
@@ -163,7 +200,7 @@ def explain(
     from glassformer.translate.filter import search_settings
     from glassformer.translate.translator import Translator
 
-    settings = [*(search or ()), *([] if beam is None else [f"width={beam}"])]
+    settings = _search_words(search, beam)
     wanted = Wanted(at, depth, html, as_json, tuple(with_weights or ()), tuple(force or ()), reference)
     # One sentence has little to share, and on a busy machine threads wait for each other longer than they compute.
     with Translator.load(model, engine, threads=1, say=_say) as translator:
@@ -182,31 +219,36 @@ def explain(
 
 @app.command()
 def export(
-    model: Annotated[Path, typer.Argument(help="A model folder.", metavar="MODEL")],
-    to: Annotated[str, typer.Option("--to", help="ctranslate2.")],
+    model: _Model,
+    to: Annotated[str, typer.Option("--to", help="ctranslate2, or folder: a model folder in another number format.")],
     out: Annotated[Path | None, typer.Option("--out", help="Where it goes; else where `translate` finds it.")] = None,
     quantization: Annotated[str, typer.Option(help="float32, int8, float16 or bfloat16.")] = "float32",
 ) -> None:
-    """Write a model for another engine."""
-    if to != "ctranslate2":
-        raise UsageError(f"--to {to}: known: ctranslate2")
+    """Write a model for another engine, or in half the size."""
+    if to not in ("ctranslate2", "folder"):
+        raise UsageError(f"--to {to}: known: ctranslate2, folder")
 
     from glassformer.convert.ctranslate2 import as_quantization, export_folder
+    from glassformer.convert.shipped import find_model
     from glassformer.translate.probe import load_cached_export
 
     kind = as_quantization(quantization)
-    if out is None:
-        out = load_cached_export(model, kind)
+    if to == "folder":
+        from glassformer.convert.folder import copy_model
+
+        if out is None or kind == "int8":
+            raise UsageError("--to folder needs --out FOLDER, and float32, float16 or bfloat16 as --quantization")
+        copy_model(model, out, kind)
+    elif out is None:
+        out = load_cached_export(find_model(model), kind)
     else:
-        export_folder(model, out, kind)
+        export_folder(find_model(model), out, kind)
     typer.echo(out)
 
 
 @app.command()
 def check(
-    files: Annotated[
-        list[str], typer.Argument(help="FILE, or SOURCE,TARGET for two parallel files.", metavar="FILES...")
-    ],
+    files: _Files,
     dev: Annotated[list[str] | None, typer.Option("--dev", help="A file that FILES must not overlap with.")] = None,
     test: Annotated[list[str] | None, typer.Option("--test", help="Another such file.")] = None,
     write_clean: Annotated[
@@ -216,15 +258,13 @@ def check(
     as_json: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
     keep: Annotated[list[str] | None, typer.Option("--keep", help="A kind of finding to leave in.")] = None,
     remove: Annotated[list[str] | None, typer.Option("--remove", help="A kind of finding to take out.")] = None,
-    file_format: Annotated[
-        str, typer.Option("--format", help="tsv, moses, jsonl or tmx; else by the ending.")
-    ] = "auto",
-    languages: Annotated[str | None, typer.Option(help="SRC,TGT (fr,en) for TMX, and for JSONL by language.")] = None,
-    fields: Annotated[str, typer.Option(help="SRC,TGT: the fields of JSONL.")] = "src,tgt",
-    swap: Annotated[bool, typer.Option("--swap", help="Take the target for the source.")] = False,
+    file_format: _Format = "auto",
+    languages: _Languages = None,
+    fields: _Fields = "src,tgt",
+    swap: _Swap = False,
     max_length: Annotated[int, typer.Option(help="Characters of a side.")] = 2000,
     max_ratio: Annotated[float, typer.Option(help="How many times longer than usual a side may be.")] = 3.0,
-    strict: Annotated[bool, typer.Option("--strict", help="End at the first line that is no pair.")] = False,
+    strict: _Strict = False,
 ) -> None:
     """Examine a parallel corpus: what is wrong with it, and what a cleaned one leaves out."""
     from glassformer.config import DoctorConfig
@@ -243,9 +283,7 @@ def check(
 
 @app.command()
 def tokenizer(
-    files: Annotated[
-        list[str], typer.Argument(help="FILE, or SOURCE,TARGET for two parallel files.", metavar="FILES...")
-    ],
+    files: _Files,
     out: Annotated[Path, typer.Option("--out", help="A folder, or FILE.model, for the vocabulary.")],
     vocab_size: Annotated[int, typer.Option(help="Ids in all: 4 special ones, 256 bytes, the rest learnt.")] = 8000,
     model: Annotated[str, typer.Option(help="unigram or bpe.")] = "unigram",
@@ -257,13 +295,11 @@ def tokenizer(
     split_digits: Annotated[bool, typer.Option(help="Write a number digit by digit.")] = True,
     max_sentences: Annotated[int, typer.Option(help="Lines to learn from, drawn at random.")] = 500_000,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
-    file_format: Annotated[
-        str, typer.Option("--format", help="tsv, moses, jsonl or tmx; else by the ending.")
-    ] = "auto",
-    languages: Annotated[str | None, typer.Option(help="SRC,TGT (fr,en) for TMX, and for JSONL by language.")] = None,
-    fields: Annotated[str, typer.Option(help="SRC,TGT: the fields of JSONL.")] = "src,tgt",
-    swap: Annotated[bool, typer.Option("--swap", help="Take the target for the source.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="End at the first line that is no pair.")] = False,
+    file_format: _Format = "auto",
+    languages: _Languages = None,
+    fields: _Fields = "src,tgt",
+    swap: _Swap = False,
+    strict: _Strict = False,
 ) -> None:
     """Learn a vocabulary from a parallel corpus, for `train` to use; without one, `train` learns its own."""
     from glassformer.config import TokenizerConfig
@@ -287,7 +323,10 @@ def tokenizer(
 def translate(
     model: Annotated[
         str | None,
-        typer.Argument(help="A model folder; several, with commas between, decide together.", metavar="MODEL"),
+        typer.Argument(
+            help="A model folder, or a name; several, with commas between, decide together; fr-en without.",
+            metavar="[MODEL]",
+        ),
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--input", help="Read this file, .gz and .zst too; else stdin.")
@@ -298,30 +337,26 @@ def translate(
     alignment: Annotated[bool, typer.Option("--alignment", help="And which words belong together: 0-0 1-2.")] = False,
     attention: Annotated[bool, typer.Option("--attention", help="With --json: the attention to the source.")] = False,
     interactive: Annotated[bool, typer.Option("--interactive", help="Ask for sentences and show more.")] = False,
-    beam: Annotated[int | None, typer.Option("--beam", help="Hypotheses of a sentence; 1 is greedy.", min=1)] = None,
+    beam: _Beam = None,
     length_penalty: Annotated[float | None, typer.Option(help="Above 0: more for longer ones.")] = None,
-    search: Annotated[
-        list[str] | None, typer.Option("--search", help="NAME=VALUE, any setting of the search: temperature=0.7.")
-    ] = None,
+    search: _Search = None,
     prefix: Annotated[str, typer.Option(help="What each translation begins with.")] = "",
     suppress: Annotated[list[str] | None, typer.Option(help="A word that must not come.")] = None,
     require: Annotated[list[str] | None, typer.Option(help="A word that must come.")] = None,
-    engine: Annotated[str, typer.Option(help="torch, ctranslate2, or auto: the fastest that can do it.")] = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.", min=0)] = 0,
-    device: Annotated[str, typer.Option(help="Where torch computes.")] = "cpu",
+    engine: _Engine = "auto",
+    threads: _Threads = 0,
+    device: _Device = "cpu",
 ) -> None:
     """Translate lines from stdin to stdout, one for one."""
-    if model is None:
-        raise UsageError("no model comes with glassformer yet: name a model folder, as in glassformer translate MODEL")
-
+    from glassformer.convert.shipped import DEFAULT_MODEL
     from glassformer.translate.filter import Answers, converse, run_filter, search_settings
     from glassformer.translate.translator import Translator
 
-    words = [*(search or ()), *([] if beam is None else [f"width={beam}"])]
+    words = _search_words(search, beam)
     words += [] if length_penalty is None else [f"length_penalty={length_penalty}"]
     wanted = (nbest, prefix, tuple(suppress or ()), tuple(require or ()), as_json, alignment, attention)
     try:
-        with Translator.load(model.split(","), engine, None, threads, device, _say) as translator:
+        with Translator.load((model or DEFAULT_MODEL).split(","), engine, None, threads, device, _say) as translator:
             answers = Answers(search_settings(words, translator.search), *wanted)
             if interactive:
                 with contextlib.suppress(ImportError):
@@ -338,17 +373,15 @@ def translate(
 
 @app.command()
 def score(
-    model: Annotated[Path, typer.Argument(help="A model folder.", metavar="MODEL")],
+    model: _Model,
     file: Annotated[str, typer.Argument(help="FILE, or SOURCE,TARGET for two parallel files.", metavar="FILE")],
     as_json: Annotated[bool, typer.Option("--json", help="An object a pair instead of a line of three.")] = False,
-    file_format: Annotated[
-        str, typer.Option("--format", help="tsv, moses, jsonl or tmx; else by the ending.")
-    ] = "auto",
-    languages: Annotated[str | None, typer.Option(help="SRC,TGT (fr,en) for TMX, and for JSONL by language.")] = None,
-    fields: Annotated[str, typer.Option(help="SRC,TGT: the fields of JSONL.")] = "src,tgt",
-    swap: Annotated[bool, typer.Option("--swap", help="Take the target for the source.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="End at the first line that is no pair.")] = False,
-    device: Annotated[str, typer.Option(help="Where torch computes.")] = "cpu",
+    file_format: _Format = "auto",
+    languages: _Languages = None,
+    fields: _Fields = "src,tgt",
+    swap: _Swap = False,
+    strict: _Strict = False,
+    device: _Device = "cpu",
 ) -> None:
     """Say how likely a model finds given translations: log-probability, tokens and perplexity of each pair."""
     from glassformer.translate.score import score_file
@@ -360,7 +393,7 @@ def score(
 @app.command()
 def evaluate(
     system: Annotated[
-        str, typer.Argument(help="A model folder, or a file of translations, a line each.", metavar="MODEL")
+        str, typer.Argument(help="A model folder or name, or a file of translations, a line each.", metavar="MODEL")
     ],
     test: Annotated[str, typer.Option("--test", help="FILE of pairs, or SOURCE,TARGET for two parallel files.")],
     compare: Annotated[
@@ -373,23 +406,19 @@ def evaluate(
     comet: Annotated[
         str | None, typer.Option("--comet", help="A checkpoint of COMET, to score by it too (needs unbabel-comet).")
     ] = None,
-    beam: Annotated[int | None, typer.Option("--beam", help="Hypotheses of a sentence; 1 is greedy.", min=1)] = None,
-    search: Annotated[
-        list[str] | None, typer.Option("--search", help="NAME=VALUE, any setting of the search: length_penalty=0.6.")
-    ] = None,
-    file_format: Annotated[
-        str, typer.Option("--format", help="tsv, moses, jsonl or tmx; else by the ending.")
-    ] = "auto",
-    languages: Annotated[str | None, typer.Option(help="SRC,TGT (fr,en) for TMX, and for JSONL by language.")] = None,
-    fields: Annotated[str, typer.Option(help="SRC,TGT: the fields of JSONL.")] = "src,tgt",
-    swap: Annotated[bool, typer.Option("--swap", help="Take the target for the source.")] = False,
-    engine: Annotated[str, typer.Option(help="torch, ctranslate2, or auto: the fastest that can do it.")] = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all.", min=0)] = 0,
+    beam: _Beam = None,
+    search: _Search = None,
+    file_format: _Format = "auto",
+    languages: _Languages = None,
+    fields: _Fields = "src,tgt",
+    swap: _Swap = False,
+    engine: _Engine = "auto",
+    threads: _Threads = 0,
 ) -> None:
     """Measure a model on a test set: BLEU, chrF, TER, perplexity and speed; or compare two."""
     from glassformer.evaluate.report import evaluate_systems
 
-    words = [*(search or ()), *([] if beam is None else [f"width={beam}"])]
+    words = _search_words(search, beam)
     corpus = _corpora([test], file_format, swap, fields, languages)[0]
     systems = [system] if compare is None else [system, compare]
     evaluate_systems(systems, corpus, tokenize, engine, words, threads, comet, output, html, as_json, _say)
@@ -403,6 +432,10 @@ def _corpora(words: list[str], file_format: str, swap: bool, fields: str, langua
     src_lang, tgt_lang = (None, None) if languages is None else _two(languages, "--languages")
     shared = {"src_field": src_field, "tgt_field": tgt_field, "src_lang": src_lang, "tgt_lang": tgt_lang}
     return [CorpusConfig.parse_word(word, format=file_format, swap=swap, **shared) for word in words]
+
+
+def _search_words(search: list[str] | None, beam: int | None) -> list[str]:
+    return [*(search or ()), *([] if beam is None else [f"width={beam}"])]
 
 
 def _say(word: str) -> None:

@@ -230,12 +230,15 @@ class ReaderConfig(Settings):
         "0.5 tame), with BPE the share of merges left out; 0 cuts each the one best way",
     )
     join: float = Field(0.0, ge=0, lt=1, description="how often a pair is put behind the one before it, as one pair")
+    rename: float = Field(
+        0.0, ge=0, le=1, description="how often names and numbers that both sides share become invented ones, to copy"
+    )
     noise: NoiseConfig = NoiseConfig()
 
     @property
     def is_random(self) -> bool:
         """Whether anything is drawn anew each epoch."""
-        return bool(self.sample_alpha or self.join or self.noise.is_on)
+        return bool(self.sample_alpha or self.join or self.rename or self.noise.is_on)
 
 
 class BatchConfig(Settings):

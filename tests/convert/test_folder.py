@@ -17,8 +17,10 @@ from safetensors.torch import load_file, save_file
 
 import glassformer
 from glassformer.cli import main
-from glassformer.convert.folder import CONFIG, WEIGHTS, load_model, read_config, save_model
+from glassformer.config import TokenizerConfig
+from glassformer.convert.folder import CARD, CONFIG, WEIGHTS, copy_model, load_model, read_config, save_model
 from glassformer.errors import GlassformerError
+from glassformer.text.tokenizer import Tokenizer, Tokenizers
 from tests.models import EACH_CHOICE, build, ids, padding
 
 Damage = Callable[[Path], object]
@@ -43,6 +45,25 @@ def test_the_number_format_is_kept(dtype: torch.dtype, tmp_path: Path) -> None:
     assert {parameter.dtype for parameter in again.parameters()} == {dtype}
     assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
     assert torch.equal(again.encode(ids(0, 1, 5)).states, model.encode(ids(0, 1, 5)).states)
+
+
+def test_half_precision_is_for_storing(tmp_path: Path) -> None:
+    """A copy in float16 is half as large, computes in float32, and says what was stored."""
+    model = build(dtype=torch.float32)
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    save_model(model, whole)
+    Tokenizers(*[Tokenizer.train(["a b c d e f g"] * 9, TokenizerConfig(vocab_size=268))] * 2).save(whole)
+    (whole / CARD).write_text("# a card")
+    copy_model(whole, half, "float16")
+    assert {tensor.dtype for tensor in load_file(half / WEIGHTS).values()} == {torch.float16}
+    again = load_model(half)
+    for a, b in zip(again.parameters(), model.parameters(), strict=True):
+        assert a.dtype == torch.float32
+        assert torch.equal(a, b.half().float())
+    assert Tokenizers.load(half) == Tokenizers.load(whole)
+    assert (half / CARD).read_text() == "# a card"
+    with pytest.raises(GlassformerError, match="already there; name a new folder"):
+        copy_model(whole, half, "float16")
 
 
 @pytest.mark.parametrize(("tie", "tables"), [("all", 1), ("target", 2), ("embeddings", 2), ("none", 3)])

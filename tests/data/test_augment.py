@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Any
 
@@ -17,6 +18,7 @@ from glassformer.data.augment import (
     drop_accents,
     drop_stop,
     join_texts,
+    rename,
     respace,
     runs,
     swap_apostrophes,
@@ -151,3 +153,30 @@ def test_runs_cover_everything_once(glued: list[bool]) -> None:
     assert [row for run in found for row in run] == list(range(len(glued)))
     assert all(glued[row] for run in found for row in run[1:])
     assert not any(glued[run[0]] for run in found[1:])
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt"),
+    [
+        ("Tom a 30 ans.", "Tom is 30 years old."),
+        ("D'où vient Marie ? De Paris.", "Where is Marie from? From Paris."),
+        ("Tom et Tom", "Tom and Tom"),
+    ],
+)
+def test_shared_names_and_numbers_are_replaced_alike(src: str, tgt: str) -> None:
+    for draw in (0.0, 0.1, 0.25):
+        new_src, new_tgt = rename(src, tgt, draw)
+        shared = {"Tom", "30", "Marie", "Paris"} & {*re.findall(r"\w+", src)}
+        assert not shared & {*re.findall(r"\w+", f"{new_src} {new_tgt}")}
+        old, new = (re.findall(r"\w+", text) for text in (f"{src} {tgt}", f"{new_src} {new_tgt}"))
+        names = {a: b for a, b in zip(old, new, strict=True) if a != b}
+        assert names.keys() == shared
+        assert [names.get(word, word) for word in old] == new  # the same one everywhere
+        assert all(value.isdecimal() == name.isdecimal() for name, value in names.items())
+        assert rename(src, tgt, draw) == (new_src, new_tgt)
+    assert len({rename(src, tgt, draw) for draw in (0.0, 0.1, 0.25)}) == 3
+
+
+def test_what_only_one_side_has_is_no_name() -> None:
+    assert rename("Londres est grande.", "London is big.", 0.5) == ("Londres est grande.", "London is big.")
+    assert rename("la 5e rue", "5th street", 0.5) == ("la 5e rue", "5th street")

@@ -30,7 +30,7 @@ from glassformer.explain.notes.page import page
 from glassformer.explain.notes.reading import forms, look_up, multi_head
 from glassformer.explain.notes.scores import printed_softmax, spread, twice_exponential, worked_scores
 from glassformer.explain.notes.specimen import LEXICON, RACCOON, WOMAN, gap, ids, words
-from glassformer.explain.notes.whole import count, loss_both_ways, time_both
+from glassformer.explain.notes.whole import PHRASES, count, learn_phrases, loss_both_ways, time_both
 from glassformer.explain.notes.words import pair, raccoon
 from glassformer.explain.terminal import show
 from glassformer.model.attention import MultiHeadAttention
@@ -174,11 +174,20 @@ def test_parts_that_no_notes_have_cite_the_paper() -> None:
         assert re.search(r"\b00[0-4]\b", NOTES[row].sources)
 
 
-def test_rows_that_need_training_say_that_they_wait() -> None:
-    assert {row for row in ROWS if NOTES[row].waits} == {22, 23, 24}
-    assert "waits for the shipped French-English model" in said(24)
-    assert "Jane visite l'Afrique en septembre" in said(24)
-    assert "Jane visits Africa in September" in said(24)
+def test_row_22_learns_its_phrases() -> None:
+    before, *_, after = learn_phrases()
+    assert before.said != list(PHRASES.values())
+    assert after.said == list(PHRASES.values())
+    assert after.loss < 0.01 < before.loss
+    assert "see you tomorrow" in said(22)
+
+
+def test_row_23_counts_the_model_that_ships() -> None:
+    assert f"{sum(weights.numel() for weights in glassformer.load_model('fr-en').parameters()):,} numbers" in said(23)
+
+
+def test_row_24_translates_with_the_model_that_ships() -> None:
+    assert "Jane visite l'Afrique en septembre. → Jane visits Africa in September." in said(24)
 
 
 def test_the_lexicon_agrees_with_the_special_ids() -> None:

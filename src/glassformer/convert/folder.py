@@ -6,6 +6,7 @@ Nothing in it is code, so a folder from a stranger can do no harm.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +17,27 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from glassformer.config import ModelConfig, SearchConfig, Settings
+from glassformer.convert.shipped import find_model
 from glassformer.errors import ModelFileError, nearest
 from glassformer.model.transformer import Transformer
+from glassformer.text.tokenizer import Tokenizers
 
-__all__ = ["CONFIG", "WEIGHTS", "About", "AttentionHead", "FolderConfig", "load_model", "read_config", "save_model"]
+__all__ = [
+    "CARD",
+    "CONFIG",
+    "WEIGHTS",
+    "About",
+    "AttentionHead",
+    "FolderConfig",
+    "copy_model",
+    "load_model",
+    "read_config",
+    "save_model",
+]
 
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
+CARD: Final = "README.md"
 
 
 class AttentionHead(Settings):
@@ -63,32 +78,49 @@ def save_model(model: Transformer, folder: str | Path, about: About | None = Non
         folder.mkdir(parents=True, exist_ok=True)
         draft = folder / f".{WEIGHTS}"  # a file that is there is whole
         save_file(weights, draft, metadata={"format": "pt"})
-        draft.replace(folder / WEIGHTS)
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        draft.chmod((folder / CONFIG).stat().st_mode)  # safetensors lets nobody but the owner read
+        draft.replace(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
         raise ModelFileError(f"{folder}: the model could not be written: {error}") from None
 
 
 def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Transformer:
-    """Read a model from `folder`, in the number format it was stored in, ready to translate."""
-    folder = Path(folder)
+    """Read a model by its folder or name, in the number format it was stored in, ready to translate.
+
+    float16 is a format to store in: on a CPU, which is slow at computing in it, it becomes float32.
+    """
+    folder = find_model(folder)
     config = read_config(folder)
     weights = _read_weights(folder / WEIGHTS, device)
     with torch.device("meta"):
         shapes = {name: tuple(p.shape) for name, p in Transformer(config.model).named_parameters()}
     _check_shapes(folder / WEIGHTS, {name: tuple(t.shape) for name, t in weights.items()}, shapes)
-    model = Transformer(config.model).to(device=device, dtype=next(iter(weights.values())).dtype)
+    stored = next(iter(weights.values())).dtype
+    computed = torch.float32 if stored == torch.float16 and torch.device(device).type == "cpu" else stored
+    model = Transformer(config.model).to(device=device, dtype=computed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
     return model.eval()
 
 
+def copy_model(source: str | Path, out: str | Path, number_format: str) -> None:
+    """Copy a model folder with its weights in another number format: float16 is half of float32."""
+    source, out = find_model(source), Path(out)
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ModelFileError(f"{out} is already there; name a new folder")
+    save_model(load_model(source).to(getattr(torch, number_format)), out, read_config(source).about)
+    Tokenizers.load(source).save(out)
+    if (source / CARD).is_file():
+        shutil.copyfile(source / CARD, out / CARD)
+
+
 def read_config(folder: str | Path) -> FolderConfig:
-    """Read and check the `config.json` of a model folder."""
-    path = Path(folder) / CONFIG
+    """Read and check the `config.json` of a model, by its folder or name."""
+    path = find_model(folder) / CONFIG
     if not path.parent.is_dir():
-        raise ModelFileError(f"{folder}: no such model folder")
+        raise ModelFileError(f"{folder} is a file, and a model is a folder")
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

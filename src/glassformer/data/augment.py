@@ -1,4 +1,4 @@
-"""Text as real users type it, and neighbouring sentences joined: pure functions of the text and of what was drawn.
+"""Text as real users type it, names never heard, neighbours joined: pure functions of the text and of what was drawn.
 
 Noise touches the source only: the translation of a carelessly typed sentence is a careful one. Every choice is made
 once a sentence, because people who leave out one accent leave out all of them.
@@ -6,6 +6,7 @@ once a sentence, because people who leave out one accent leave out all of them.
 
 from __future__ import annotations
 
+import random
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ __all__ = [
     "drop_accents",
     "drop_stop",
     "join_texts",
+    "rename",
     "respace",
     "runs",
     "swap_apostrophes",
@@ -35,6 +37,13 @@ _SPACES: Final = ("", " ", "\u00a0", "\u202f")  # before ? ! : ; people type non
 # Only after a word or a closing mark and before a gap, so that 10:30 and http://x stay whole.
 _PUNCTUATION: Final = re.compile(r"""(?<=[\w)\]»"'’%])([ \u00a0\u202f]?)([?!:;]+)(?=\s|$)""")
 _STOP: Final = re.compile(r"(?<![.。．])\s*[.。．।]\s*$")
+
+
+_WORD: Final = re.compile(r"\w+")
+# Syllables of invented names: they sound like many languages and are few enough that every combination is new.
+_BEGINS: Final = tuple("b br ch d dr f g gr h j k kl l m n p qu r s sh st t tr v w y z".split())  # noqa: SIM905
+_MIDDLES: Final = ["a", "a", "e", "e", "i", "i", "o", "o", "u", "y", "ai", "ia", "ou"]
+_ENDS: Final = ["", "", "", *["l", "n", "r", "s", "ck", "nd", "th"]]
 
 
 def _plain_letters() -> dict[int, str]:
@@ -66,6 +75,30 @@ def add_noise(text: str, draws: Sequence[float] | NDArray[np.float64], noise: No
     if case < noise.lower + noise.upper:
         return text.upper()
     return text
+
+
+def rename(src: str, tgt: str, draw: float) -> tuple[str, str]:
+    """Put an invented one for each name and number that stands in both texts alike: what it is has to be copied."""
+    shared = {word for word in _WORD.findall(src) if _is_name(word) or word.isdecimal()} & {*_WORD.findall(tgt)}
+    if not shared:
+        return src, tgt
+    draws = random.Random(draw)  # noqa: S311 - no secret
+    new = {word: _number(word, draws) if word.isdecimal() else _name(draws) for word in sorted(shared)}
+    src, tgt = (_WORD.sub(lambda found: new.get(found[0], found[0]), text) for text in (src, tgt))
+    return src, tgt
+
+
+def _is_name(word: str) -> bool:
+    return len(word) > 1 and word[0].isupper() and word[1:].islower()
+
+
+def _name(draws: random.Random) -> str:
+    parts = [draws.choice(_BEGINS) + draws.choice(_MIDDLES) for _ in range(draws.randint(1, 3))]
+    return ("".join(parts) + draws.choice(_ENDS)).capitalize()
+
+
+def _number(word: str, draws: random.Random) -> str:
+    return "".join(draws.choice("123456789" if not place else "0123456789") for place in range(len(word)))
 
 
 def drop_stop(text: str) -> str:

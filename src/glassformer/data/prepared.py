@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import CorpusConfig, ReaderConfig
-from glassformer.data.augment import N_DRAWS, add_noise, join_texts, runs
+from glassformer.data.augment import N_DRAWS, add_noise, join_texts, rename, runs
 from glassformer.data.chance import draw, draw_seeds
 from glassformer.data.formats import Faults, corpus_size, open_corpus
 from glassformer.data.lines import explain_unreadable
@@ -45,7 +45,7 @@ _LOCK: Final = "lock"
 _NAME: Final = 20  # letters of the key that name a folder; the whole key is inside
 _POLITENESS: Final = 10  # what is prepared ahead yields to the training that goes on
 _ALMOST: Final = 0.99  # the whole is said when it is on the disk
-_PHASES, _CHOICES = 0, 1  # what is drawn, so that no two draws are the same
+_PHASES, _CHOICES, _NAMES = 0, 1, 2  # what is drawn, so that no two draws are the same
 
 Progress = Callable[[int, float], None]  # hears how many pairs are done, and which share; at the end, once, 1.0
 
@@ -89,13 +89,17 @@ class Encoder(NamedTuple):
         src, tgt = [chunk.src[row] for row in chosen], [chunk.tgt[row] for row in chosen]
         address = self._address(_CHOICES, chunk)
         draws, noise = draw(address, CHUNK, 1 + N_DRAWS)[chosen], self.reader.noise
+        names = draw(self._address(_NAMES, chunk), CHUNK)[chosen]
         seeds = draw_seeds(address, 2 * CHUNK) if self.reader.sample_alpha else []
 
         def entries_of(pieces: list[range]) -> list[_Entry]:
             sources = [join_texts(src[piece.start : piece.stop]) for piece in pieces]
             targets = [join_texts(tgt[piece.start : piece.stop]) for piece in pieces]
+            starts = [piece.start for piece in pieces]
+            for number, i in enumerate(starts):
+                if names[i] < self.reader.rename:
+                    sources[number], targets[number] = rename(sources[number], targets[number], float(names[i]))
             if noise.is_on:
-                starts = [piece.start for piece in pieces]
                 sources = [add_noise(text, draws[i, 1:], noise) for text, i in zip(sources, starts, strict=True)]
             rows = [int(chosen[piece.start]) for piece in pieces]
             src_ids = self._cut(self.tokenizers.src, sources, seeds[:CHUNK], rows)

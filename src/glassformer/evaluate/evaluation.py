@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from glassformer.config import CorpusConfig
 from glassformer.convert.folder import CONFIG, load_model
+from glassformer.convert.shipped import find_model
 from glassformer.data.formats import Faults, OnFault, open_corpus
 from glassformer.data.lines import UNREADABLE, explain_unreadable, open_bytes
 from glassformer.data.pair import Pair
@@ -78,7 +79,8 @@ def evaluate(
     path = Path(system)
     if path.is_file():
         return with_scores(Evaluation(system, list(_lines(path, len(test))), {}, math.nan), test, tokenize)
-    with Translator.load(path, engine, None, threads, split=False) as translator:
+    folder = find_model(path)
+    with Translator.load(folder, engine, None, threads, split=False) as translator:
         settings = search_settings(search, translator.search)
         start = time.perf_counter()
         found = translator.results([pair.src for pair in test], search=settings)
@@ -88,7 +90,7 @@ def evaluate(
             [translation.text for translation in found],
             {},
             math.nan,
-            _perplexity(path, test),
+            _perplexity(folder, test),
             seconds,
             translator.engine,
             sum(not translation.ended for translation in found),

@@ -9,14 +9,28 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from glassformer.convert.folder import WEIGHTS, load_model
+from glassformer.convert.folder import WEIGHTS, load_model, read_config
+from glassformer.convert.shipped import find_model, shipped_models
+from glassformer.explain.terminal import table
 from glassformer.model.transformer import Transformer
 
-__all__ = ["count_parameters", "print_info"]
+__all__ = ["count_parameters", "print_info", "print_models"]
 
 
-def print_info(folder: Path) -> None:
+def print_models() -> None:
+    """List the models that come with the package."""
+    rows = []
+    for name, folder in shipped_models().items():
+        about, size = read_config(folder).about, (folder / WEIGHTS).stat().st_size
+        bleu = f"{about.training['dev_bleu']:.1f}" if "dev_bleu" in about.training else ""
+        rows.append((name, f"{about.src_lang} to {about.tgt_lang}", decimal(size), bleu, str(folder)))
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table(("name", "languages", "weights", "dev BLEU", "folder, with its card README.md"), rows))
+
+
+def print_info(model_name: str | Path) -> None:
     """Read a model folder, whole, and print its settings and the size of its parts."""
+    folder = find_model(model_name)
     model = load_model(folder)
     console = Console(highlight=False, soft_wrap=True)
     size = (folder / WEIGHTS).stat().st_size

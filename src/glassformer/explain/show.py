@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 from torch import Tensor
 
+from glassformer.convert.shipped import DEFAULT_MODEL, shipped_models
 from glassformer.errors import UsageError
 from glassformer.explain.cell import Cell, address_of, explain_cell
 from glassformer.explain.document import Subject
@@ -113,18 +114,15 @@ class Wanted(NamedTuple):
 
 
 def model_and_text(words: Sequence[str], model: str | None, needs_text: bool) -> tuple[str, str]:
-    """Sort the words of the command: MODEL unless an option names it, then the sentence."""
+    """Sort the words of the command: MODEL, unless an option names it or the one that ships will do; the sentence."""
     words = list(words)
-    if model is None and words and (len(words) > 1 or Path(words[0]).is_dir()):
+    if model is None and words and (len(words) > 1 or words[0] in shipped_models() or Path(words[0]).is_dir()):
         model = words.pop(0)
-    if model is None:
-        raise UsageError(
-            "no model comes with glassformer yet: name a model folder, as in glassformer explain MODEL TEXT"
-        )
+    model = model or DEFAULT_MODEL
     if len(words) > 1:
         raise UsageError(f"one sentence at a time: put quotes around it, as in '{' '.join(words)}'")
     if needs_text and not words:
-        raise UsageError("what is to be translated? glassformer explain MODEL TEXT, or --open to type it")
+        raise UsageError("what is to be translated? glassformer explain [MODEL] TEXT, or --open to type it")
     return model, words[0] if words else ""
 
 

@@ -328,8 +328,11 @@ class Tokenizers(NamedTuple):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read the tokenizers of a model folder."""
+        """Read the tokenizers of a model folder, or one file for both sides."""
         folder = Path(folder)
+        if folder.is_file():
+            joint = Tokenizer.load(folder)
+            return cls(joint, joint)
         found = {name for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL) if (folder / name).exists()}
         if found == {JOINT_MODEL}:
             joint = Tokenizer.load(folder / JOINT_MODEL)

@@ -18,7 +18,7 @@ from safetensors import safe_open
 
 from glassformer import __version__
 from glassformer.config import CorpusConfig
-from glassformer.convert.folder import WEIGHTS, read_config
+from glassformer.convert.folder import CARD, WEIGHTS, read_config
 from glassformer.errors import RunError
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.checkpoint import whole_checkpoints
@@ -27,8 +27,6 @@ from glassformer.training.recipe import Recipe, to_toml
 from glassformer.training.run import CHECKPOINTS, write_whole
 
 __all__ = ["CARD", "write_card"]
-
-CARD: Final = "README.md"
 
 _MARK: Final = re.compile(r"<!-- written by glassformer, sha256 ([0-9a-f]{64}); .*-->\n\Z")
 _PROMISE: Final = "a card that a person changed is not written again"

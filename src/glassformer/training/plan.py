@@ -17,13 +17,14 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from glassformer.config import CorpusConfig, TokenizerConfig
+from glassformer.convert.shipped import find_model
 from glassformer.data.batches import Batches
 from glassformer.data.formats import Faults, corpus_size, open_corpora, open_corpus
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.data.workers import Worker
 from glassformer.errors import ConfigError, DataError, RunError
-from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizer, Tokenizers, train_tokenizers
+from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
 from glassformer.training.distributed import world
 from glassformer.training.history import duration
 from glassformer.training.probe import Found, Task, probe
@@ -251,10 +252,7 @@ def _tokenizers(
     out = recipe.out
     if out is not None and any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
         return Tokenizers.load(out), None
-    given = recipe.init or recipe.vocabulary
-    if given is not None and given.is_file():
-        joint = Tokenizer.load(given)
-        return Tokenizers(joint, joint), None
+    given = find_model(recipe.init) if recipe.init else recipe.vocabulary
     if given is not None:
         return Tokenizers.load(given), None
     config = recipe.tokenizer

@@ -14,19 +14,17 @@ from typing import Final, NamedTuple
 import torch
 
 from glassformer.config import CorpusConfig
-from glassformer.convert.folder import load_model
 from glassformer.data.batches import Batch, Batches
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.errors import RunError
-from glassformer.model.allocator import keep_large_blocks
-from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.checkpoint import save_checkpoint
 from glassformer.training.distributed import world
 from glassformer.training.learner import Learner, NotFinite
 from glassformer.training.recipe import Recipe
 from glassformer.training.schedule import learning_rate
+from glassformer.training.start import make_model, tune
 from glassformer.training.validation import Judge
 
 __all__ = ["Found", "Memory", "Task", "probe"]
@@ -84,17 +82,14 @@ def probe(task: Task) -> Found:
     started = time.time() - task.asked
     recipe, config = task.recipe, task.recipe.training
     with world(config.device) as here:
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        if here.device.type == "cpu":
-            keep_large_blocks()
+        tune(here, config.threads)
         with Prepared(task.corpora, recipe.reader, task.tokenizers, task.data, recipe.seed) as prepared:
             part_tokens = max(recipe.batch.max_tokens // _PART, 1)
             small = Batches(prepared, recipe.batch.model_copy(update={"max_tokens": part_tokens}), recipe.seed)
             usual = Batches(prepared, recipe.batch, recipe.seed)
             orders = [_order(batches) for batches in (small, usual)]
             empty = _peak(here.device)
-            model = _model(task)
+            model = make_model(recipe, task.src_vocab, task.tgt_vocab)
             pace = _Pace(Learner(model, config, here, recipe.seed), model, config.accumulate)
             pace.go(small, orders[0][: _FEW * config.accumulate], _WARM_UP * task.seconds)
             part = _peak(here.device)
@@ -131,13 +126,6 @@ def _order(batches: Batches) -> list[int]:
     lengths = [max(batch.src.size(1), batch.tgt_in.size(1)) for batch in read]
     longest = lengths.index(max(lengths))
     return [longest, *(number for number in numbers if number != longest)]
-
-
-def _model(task: Task) -> Transformer:
-    torch.manual_seed(task.recipe.seed)
-    if task.recipe.init is not None:
-        return load_model(task.recipe.init).float().train()
-    return Transformer(task.recipe.model_settings(task.src_vocab, task.tgt_vocab))
 
 
 class _Pace:

@@ -13,6 +13,7 @@ import torch
 
 from glassformer.config import CorpusConfig
 from glassformer.convert.folder import load_model
+from glassformer.convert.shipped import find_model
 from glassformer.data.batches import Batches
 from glassformer.data.formats import Faults, open_corpus
 from glassformer.data.pair import Pair
@@ -20,7 +21,7 @@ from glassformer.data.prepared import Prepared
 from glassformer.errors import ConfigError
 from glassformer.model.allocator import keep_large_blocks
 from glassformer.model.transformer import Transformer
-from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizer, Tokenizers, train_tokenizers
+from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
 from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
 from glassformer.training.progress import Reporter, reporter
@@ -29,7 +30,7 @@ from glassformer.training.run import claim
 from glassformer.training.trainer import Trainer
 from glassformer.training.validation import Judge
 
-__all__ = ["train"]
+__all__ = ["make_model", "train", "tune"]
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 
@@ -43,7 +44,7 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
         world(config.device) as here,
         reporter(config.max_updates, json_logs, quiet=not here.is_first) as report,
     ):
-        _tune(here, config.threads)
+        tune(here, config.threads)
         if here.is_first:
             # Who is started anew after an accident goes on, also where the command said to begin afresh.
             for change in claim(recipe.out, recipe, fresh and not here.is_restarted, accept_changes):
@@ -59,7 +60,7 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
             n_processes=os.cpu_count() or 1,
             progress=_Preparing(report),
         ) as prepared:
-            model = _model(recipe, tokenizers)
+            model = make_model(recipe, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
             learner = Learner(model, config, here, recipe.seed)
             batches = Batches(prepared, recipe.batch, recipe.seed, model.start_id, here.rank, here.size)
             judge = Judge(
@@ -75,7 +76,8 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
     return recipe.out
 
 
-def _tune(here: World, threads: int) -> None:
+def tune(here: World, threads: int) -> None:
+    """Set how this process computes, for as long as it lives."""
     if threads:
         torch.set_num_threads(threads)
     if here.device.type == "cpu":
@@ -104,11 +106,8 @@ def _pairs(corpora: tuple[CorpusConfig, ...], report: Reporter) -> Iterator[Pair
 def _tokenizers(recipe: Recipe, out: Path, here: World, report: Reporter) -> Tokenizers:
     """Take the vocabulary of the run, of the model to start from, or learn one from the corpus."""
     if here.is_first and not any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
-        given = recipe.init or recipe.vocabulary
-        if given is not None and given.is_file():
-            joint = Tokenizer.load(given)
-            Tokenizers(joint, joint).save(out)
-        elif given is not None:
+        given = find_model(recipe.init) if recipe.init else recipe.vocabulary
+        if given is not None:
             Tokenizers.load(given).save(out)
         else:
             report.say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} pieces")
@@ -117,8 +116,9 @@ def _tokenizers(recipe: Recipe, out: Path, here: World, report: Reporter) -> Tok
     return Tokenizers.load(out)
 
 
-def _model(recipe: Recipe, tokenizers: Tokenizers) -> Transformer:
+def make_model(recipe: Recipe, src_vocab: int, tgt_vocab: int) -> Transformer:
+    """Make the model that a run begins with: seeded weights, or those of another model."""
     torch.manual_seed(recipe.seed)
     if recipe.init is not None:
         return load_model(recipe.init).float().train()
-    return Transformer(recipe.model_settings(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size))
+    return Transformer(recipe.model_settings(src_vocab, tgt_vocab))

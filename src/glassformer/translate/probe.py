@@ -25,6 +25,7 @@ import torch
 from glassformer.config import SearchConfig
 from glassformer.convert.ctranslate2 import Quantization, export_folder, fingerprint_of
 from glassformer.convert.folder import load_model, read_config
+from glassformer.convert.shipped import SHIPPED
 from glassformer.model.transformer import Transformer
 from glassformer.text.vocab import EOS, PAD, SPECIAL
 from glassformer.translate.ctranslate2_engine import CTranslate2Engine, Setup
@@ -68,7 +69,7 @@ def load_engine(model_folder: str | Path, setup: Setup | None = None, sentences:
 def load_cached_export(model_folder: str | Path, quantization: Quantization = "float32") -> Path:
     """Give the folder with the export of a model, which is made if it is missing or older than the model.
 
-    It lies in the model's folder, or in the user's cache where that cannot be written.
+    It lies in the model's folder, or in the user's cache where that is not ours to write into.
     """
     suffix = "" if quantization == "float32" else f"-{quantization}"
     folder = _home(Path(model_folder)) / f"ctranslate2{suffix}"
@@ -166,7 +167,7 @@ def _flat(rows: list[list[float]]) -> list[float]:
 
 
 def _home(model_folder: Path) -> Path:
-    if os.access(model_folder, os.W_OK):
+    if model_folder.parent != SHIPPED and os.access(model_folder, os.W_OK):  # a package stays as it was installed
         return model_folder
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "glassformer" / fingerprint_of(model_folder)[:16]

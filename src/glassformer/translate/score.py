@@ -17,6 +17,7 @@ from torch import Tensor
 
 from glassformer.config import CorpusConfig
 from glassformer.convert.folder import load_model
+from glassformer.convert.shipped import find_model
 from glassformer.data.batches import collate
 from glassformer.data.formats import Faults, OnFault, open_corpus
 from glassformer.data.pair import Pair
@@ -89,10 +90,11 @@ def _log_probs(model: Transformer, sources: Sequence[Sequence[int]], targets: Se
 
 
 def score_file(
-    folder: Path, corpus: CorpusConfig, on_fault: OnFault, as_json: bool, device: str, show: Show, say: Show
+    model_name: str | Path, corpus: CorpusConfig, on_fault: OnFault, as_json: bool, device: str, show: Show, say: Show
 ) -> None:
     """Score the pairs of a file; `show` hears a line for each, `say` what was skipped and the perplexity of all."""
-    model, tokenizers, faults = load_model(folder, device), Tokenizers.load(folder), Faults()
+    folder, faults = find_model(model_name), Faults()
+    model, tokenizers = load_model(folder, device), Tokenizers.load(folder)
     total, n_tokens, n_too_long = 0.0, 0, 0
     # Scores come a window behind the pairs: two readers of one stream, of which the slower is never far behind.
     pairs, again = tee(open_corpus(corpus, faults, on_fault))

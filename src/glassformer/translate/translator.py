@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
 from glassformer.convert.folder import About, load_model, read_config
+from glassformer.convert.shipped import DEFAULT_MODEL, find_model
 from glassformer.errors import ConfigError, ModelFileError, nearest
 from glassformer.text.sentences import cut_sentence, split_sentences
 from glassformer.text.tokenizer import Span, Tokenizers
@@ -125,7 +126,7 @@ class Translator:
     @classmethod
     def load(
         cls,
-        model: str | Path | Sequence[str | Path],
+        model: str | Path | Sequence[str | Path] = DEFAULT_MODEL,
         engine: str = "auto",
         search: SearchConfig | None = None,
         threads: int = 0,
@@ -133,13 +134,13 @@ class Translator:
         say: Say | None = None,
         split: bool = True,
     ) -> Self:
-        """Read a model folder, or several whose models decide together; `say` hears when an engine cannot do it.
+        """Read a model by its folder or name, or several that decide together; `say` hears when an engine cannot do it.
 
         Texts are cut into sentences unless `split` says that each is to be taken as one.
         """
         if engine not in ENGINES:
             raise ConfigError(f"unknown engine {engine}; {nearest(engine, ENGINES)}")
-        folders = [_find(name) for name in ([model] if isinstance(model, str | Path) else model)]
+        folders = [find_model(name) for name in ([model] if isinstance(model, str | Path) else model)]
         if not folders:
             raise ConfigError("no model to translate with: name a model folder")
         configs = [read_config(folder) for folder in folders]
@@ -538,14 +539,6 @@ def _shift(spans: Iterable[Span], by: int) -> list[Span]:
 def _variants(word: str) -> list[str]:
     """Write a word as it stands and as it begins a sentence."""
     return list(dict.fromkeys([word, word[0].upper() + word[1:]]))
-
-
-def _find(model: str | Path) -> Path:
-    """Find the folder of a model."""
-    folder = Path(model)
-    if not folder.exists() and isinstance(model, str) and folder.name == model:
-        raise ModelFileError(f"{model}: no such model folder, and no model of that name comes with glassformer")
-    return folder
 
 
 def _torch_engine(folders: Sequence[Path], about: About, threads: int, device: str) -> Engine:

@@ -43,7 +43,6 @@ class Note:
     code: tuple[Any, ...]  # classes and functions
     work: Callable[[], Shown]  # computes and draws, anew each time
     errata: Callable[[], tuple[Erratum, ...]] = _none
-    waits: str = ""  # what only a trained model will show
 
 
 def place(thing: Any) -> str:

@@ -54,11 +54,6 @@ def _parts(note: Note) -> Iterator[RenderableType]:
     yield Padding(Text(note.formula, style="bold green"), (0, 0, 1, 4))
     yield from (Padding(part, (0, 0, 1, 2)) for part in _paragraphs(note.work()))
     yield from (_correction(erratum) for erratum in note.errata())
-    if note.waits:
-        yield Padding(
-            Panel(Text(note.waits), title="Waits for a trained model", title_align="left", box=box.ROUNDED),
-            (0, 0, 1, 0),
-        )
     code = Table.grid(padding=(0, 2, 0, 0))
     for number, thing in enumerate(note.code):
         code.add_row(Text("" if number else "In the code", style="dim"), Text(place(thing)))

@@ -10,18 +10,43 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import PRESETS, ModelConfig, preset
+from glassformer.config import PRESETS, ModelConfig, SearchConfig, TrainingConfig, preset
+from glassformer.convert.folder import read_config
+from glassformer.convert.shipped import DEFAULT_MODEL
+from glassformer.data.batches import collate
+from glassformer.explain.demo import SENTENCES, looked_at
 from glassformer.explain.notes.note import Note, Shown
 from glassformer.explain.notes.specimen import ENGLISH, FRENCH, LEXICON, THINKING, ids, model, seeded
 from glassformer.explain.terminal import bar, table, tiny
 from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.trace import look
 from glassformer.model.transformer import Transformer
-from glassformer.text.vocab import EOS
+from glassformer.search.beam import beam_search
+from glassformer.text.vocab import EOS, PAD, SPECIAL
+from glassformer.training.adam import Adam
 from glassformer.training.loss import cross_entropy
+from glassformer.translate.translator import Translator
 
-__all__ = ["NOTES", "PAPER_MILLIONS", "Loss", "Timing", "count", "loss_both_ways", "time_both"]
+__all__ = [
+    "NOTES",
+    "PAPER_MILLIONS",
+    "PHRASES",
+    "Learned",
+    "Loss",
+    "Timing",
+    "count",
+    "learn_phrases",
+    "loss_both_ways",
+    "time_both",
+]
 
+PHRASES: Final = {
+    "bonjour": "hello",
+    "merci": "thank you",
+    "bonne nuit": "good night",
+    "à demain": "see you tomorrow",
+    "je t'aime": "i love you",
+}
 PAPER_MILLIONS: Final = {"base": 65, "big": 213}  # Vaswani et al. 2017, Table 3
 
 
@@ -139,6 +164,43 @@ def count(config: ModelConfig) -> int:
     return sum(parameter.numel() for parameter in empty.parameters())
 
 
+class Learned(NamedTuple):
+    """What the pocket model says of each phrase after some updates."""
+
+    updates: int
+    loss: float  # a token
+    said: list[str]
+
+
+def learn_phrases(marks: tuple[int, ...] = (0, 20, 200)) -> list[Learned]:
+    """Train the pocket model on all phrases at once, and ask it after so many updates."""
+    words = [*SPECIAL, *dict.fromkeys(" ".join([*PHRASES, *PHRASES.values()]).split())]
+    src, tgt = ([[words.index(word) for word in text.split()] for text in side] for side in (PHRASES, PHRASES.values()))
+    with seeded(22), torch.enable_grad():
+        pocket = Transformer(preset("pocket", vocab=len(words), max_positions=16))
+        optimizer = Adam(pocket.parameters(), TrainingConfig(lr=0.01))
+        batch = collate(src, tgt, pocket.start_id)
+        is_token = batch.tgt_out != PAD  # (B, T)
+        learned = []
+        for update in range(max(marks) + 1):
+            hidden = pocket(batch.src, batch.tgt_in, batch.src_mask)[is_token]
+            loss = cross_entropy(hidden, pocket.output.weight, pocket.output.bias, batch.tgt_out[is_token])
+            if update in marks:
+                learned.append(Learned(update, loss.item() / len(hidden), _say(pocket, batch.src, words)))
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+    return learned
+
+
+@torch.no_grad()
+def _say(pocket: Transformer, src: Tensor, words: list[str]) -> list[str]:
+    state = pocket.start(pocket.encode(src, src != PAD))
+    start = torch.full((len(src),), pocket.start_id)
+    found = beam_search(pocket.step, state, start, SearchConfig(max_length=6)).tokens[:, 0].tolist()
+    return [" ".join(words[token] for token in row if token not in (PAD, EOS)) for row in found]
+
+
 def _show_pocket() -> Shown:
     config = preset("pocket", vocab=len(LEXICON), max_positions=64)
     with seeded(22):
@@ -169,6 +231,18 @@ def _show_pocket() -> Shown:
                 ("the model, counted", f"{sum(parameter.numel() for parameter in pocket.parameters()):,}"),
             ],
         ),
+        *_show_learning(),
+    )
+
+
+def _show_learning() -> Shown:
+    learned = learn_phrases()
+    header = ("", *(f"after {each.updates} updates" for each in learned))
+    rows = [("loss a token", *(f"{each.loss:.3f}" for each in learned))]
+    rows += [(phrase, *(each.said[i] for each in learned)) for i, phrase in enumerate(PHRASES)]
+    return (
+        f"And it learns: a pocket model of its own, trained just now on {len(PHRASES)} phrases by heart.",
+        table(header, rows),
     )
 
 
@@ -181,6 +255,7 @@ def _show_presets() -> Shown:
         said = f"{PAPER_MILLIONS[name]} million" if name in PAPER_MILLIONS else ""
         rows.append((name, *sizes, f"{count(config):,}", said))
     config = ModelConfig()
+    shipped = read_config(DEFAULT_MODEL)
     return (
         f"With the paper's shared vocabulary of {config.src_vocab:,}, one table for all, no output bias:",
         table(("preset", "layers", "d_model", "heads", "d_ff", "parameters", "the paper prints"), rows),
@@ -188,6 +263,9 @@ def _show_presets() -> Shown:
         " 65 and 213 million are near, not equal. tiny and small are for small corpora and for your own machine.",
         f"All but pocket frame a sentence as <SOS> … <EOS> (start_token = {config.start_token!r}) and have norms and"
         " feed-forward networks.",
+        f"{DEFAULT_MODEL}, which comes with glassformer, is small with {shipped.model.n_encoder_layers} layers in the"
+        f" encoder and {shipped.model.n_decoder_layers} in the decoder: {count(shipped.model):,} numbers, learned from"
+        f" {shipped.about.training['tokens']:,} tokens of French and English.",
     )
 
 
@@ -197,6 +275,8 @@ def _show_sentences() -> Shown:
     targets = torch.tensor([*ids(ENGLISH), EOS])
     loss = cross_entropy(hidden, specimen.output.weight, specimen.output.bias, targets) / len(targets)
     memory = specimen.encode(torch.tensor([ids(THINKING)])).states
+    with Translator.load(engine="torch") as translator:
+        found = translator.results(SENTENCES[0], attention=True, token_probabilities=True)
     return (
         table(
             (),
@@ -209,6 +289,9 @@ def _show_sentences() -> Shown:
         f"Before any training, a small model over the {len(LEXICON)} words of these rows finds each word of the right"
         f" translation as likely as one in {loss.exp():.0f} on average; blind guessing is one in {len(LEXICON)}."
         " Training turns that number down.",
+        f"The model that comes with glassformer, trained on some hundred thousand sentence pairs, says it just now:"
+        f" {found.src} → {found.text}, {found.confidence:.0%} sure. What each of its words looked at:",
+        looked_at(found),
         f'"{" ".join(THINKING)}" comes out of its encoder as {memory.size(1)} vectors of {memory.size(2)} numbers; row'
         " 7 follows the first word's scores.",
     )
@@ -234,8 +317,6 @@ NOTES = (
         formula='preset("pocket")',
         code=(preset, Transformer),
         work=_show_pocket,
-        waits="Its translations need training: the recipe, a few phrase pairs that it learns in seconds, is not part of"
-        " this version yet.",
     ),
     Note(
         number=23,
@@ -246,7 +327,6 @@ NOTES = (
         formula='Transformer(preset("base"))',
         code=(preset, ModelConfig, Transformer),
         work=_show_presets,
-        waits="None of these sizes is shipped with trained weights yet.",
     ),
     Note(
         number=24,
@@ -257,7 +337,5 @@ NOTES = (
         formula="Jane visite l'Afrique en septembre → Jane visits Africa in September",
         code=(Transformer,),
         work=_show_sentences,
-        waits="This row waits for the shipped French-English model, which will translate the first sentence here."
-        " No untrained model can.",
     ),
 )

@@ -1,0 +1,193 @@
+"""All figures in one go: runs the other benchmarks one after the other and writes docs/performance.md.
+
+    GLASSFORMER_DATA=... python benchmarks/everything.py [--hf PYTHON] [--peer 'NAME=COMMAND' ...]    half an hour
+    ... python benchmarks/everything.py --short                                                       some minutes
+
+--short measures one short round of each: enough to see that all of it runs, too noisy to be quoted. It writes nothing
+unless --out names a file. --hf and --peer go to benchmarks/translate.py, and --hf to benchmarks/train.py as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import ctranslate2
+import torch
+
+from glassformer import __version__
+
+HERE: Final = Path(__file__).parent
+PAGE: Final = HERE.parent / "docs" / "performance.md"
+PEERS: Final = {"torch": "torch.nn.Transformer in a plain loop", "hf": "Hugging Face MarianMT", "sockeye": "Sockeye 3"}
+
+
+class Row(NamedTuple):
+    """A figure beside its peer."""
+
+    what: str
+    ours: str
+    beside: str
+    ratio: str
+    command: str
+
+
+def run(script: str, *words: str) -> Any:
+    """Run a benchmark, show what it says, and give the figures it wrote."""
+    with tempfile.TemporaryDirectory() as name:
+        figures = Path(name) / "figures.json"
+        print(f"\n$ python benchmarks/{script} {shlex.join(words)}", flush=True)
+        subprocess.run([sys.executable, HERE / script, *words, "--json", str(figures)], check=True)
+        return json.loads(figures.read_text())
+
+
+def fastest(found: Mapping[str, Mapping[str, float]], figure: str, ours: str, best: str = "max") -> tuple[str, float]:
+    """Give the name and the figure of the best peer that computes with PyTorch."""
+    peers = {name: facts[figure] for name, facts in found.items() if name in PEERS and name != ours}
+    name = (max if best == "max" else min)(peers, key=lambda peer: peers[peer])
+    return PEERS[name], peers[name]
+
+
+def training(found: Mapping[str, Mapping[str, float]]) -> list[Row]:
+    """Make the rows of the trainer."""
+    ours, command = found["glassformer"], "benchmarks/train.py"
+    name, rate = fastest(found, "tokens_per_s", "glassformer")
+    lean, memory = fastest(found, "mb", "glassformer", "min")
+    return [
+        Row(
+            "training, tokens/s",
+            f"{ours['tokens_per_s']:,.0f}",
+            f"{rate:,.0f} ({name})",
+            f"{ours['tokens_per_s'] / rate:.2f}",
+            command,
+        ),
+        Row(
+            "training, peak memory, MB",
+            f"{ours['mb']:,.0f}",
+            f"{memory:,.0f} ({lean})",
+            f"{ours['mb'] / memory:.2f}",
+            command,
+        ),
+    ]
+
+
+def translating(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[Row]:
+    """Make the rows of both engines."""
+    rows, command = [], "benchmarks/translate.py"
+    for beam, name in (("1", "greedy"), ("5", "beam 5")):
+        each = found[beam]
+        pairs = [
+            ("torch-64", "bare-float32-1x2", "CTranslate2 float32, one worker"),
+            ("ctranslate2-float32-2x1", "bare-float32-2x1", "CTranslate2 called bare"),
+        ]
+        for ours, theirs, title in pairs:
+            a, b = each[ours]["sentences_per_s"], each[theirs]["sentences_per_s"]
+            engine = ours.split("-")[0]
+            rows.append(
+                Row(f"{engine} engine, {name}, sentences/s", f"{a:.0f}", f"{b:.0f} ({title})", f"{a / b:.2f}", command)
+            )
+        if any(peer in PEERS for peer in each):
+            for figure, title, best in (
+                ("sentences_per_s", "sentences/s", "max"),
+                ("ms", "ms for one sentence", "min"),
+            ):
+                peer, value = fastest(each, figure, "", best)
+                own = each["torch"][figure]
+                rows.append(
+                    Row(
+                        f"torch engine, {name}, {title}",
+                        f"{own:.1f}",
+                        f"{value:.1f} ({peer})",
+                        f"{own / value:.2f}",
+                        command,
+                    )
+                )
+        rows.append(
+            Row(
+                f"torch engine, {name}, memory, MB",
+                f"{each['torch']['mb']:.0f}",
+                f"{each['bare-float32-1x2']['mb']:.0f} (CTranslate2)",
+                f"{each['torch']['mb'] / each['bare-float32-1x2']['mb']:.2f}",
+                command,
+            )
+        )
+    return rows
+
+
+def quality(found: Mapping[str, Any]) -> list[Row]:
+    """Make the rows of the model that ships; its peers are published and were not run here."""
+    command = f"benchmarks/quality.py --model {found['model']}"
+    return [
+        Row(f"{found['model']}, {name}, BLEU", f"{found[name]['BLEU']['value']:.1f}", "", "", command)
+        for name in ("tatoeba.dev", "tatoeba.devtest", "l10n.dev")
+    ]
+
+
+def machine() -> str:
+    """Name what the figures depend on."""
+    cpus = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: (.+)$", cpus.read_text(), re.MULTILINE) if cpus.exists() else None
+    name = found[1] if found else platform.machine()
+    return f"{name}, 2 threads, torch {torch.__version__}, CTranslate2 {ctranslate2.__version__}"
+
+
+def page(rows: list[Row]) -> str:
+    """Write the page."""
+    lines = [
+        "# Performance",
+        "",
+        "All figures of one run of `make benchmarks`, each beside its peer in the same run, interleaved, by the script",
+        "in the last column. Machines differ and are noisy; the ratio (ours over theirs) is what to compare.",
+        "",
+        f"glassformer {__version__}, {machine()}.",
+        "",
+        "| what | glassformer | beside | ratio | made by |",
+        "|---|---|---|---|---|",
+        *(f"| {row.what} | {row.ours} | {row.beside} | {row.ratio} | `{row.command}` |" for row in rows),
+        "",
+        "Training: preset `small`, a vocabulary of 8,000, Multi30k. Translation: the same with random weights, 16",
+        "tokens for each of 1,000 sentences. Memory and milliseconds are better when lower, all else when higher.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--hf", metavar="PYTHON")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    hf = ["--hf", args.hf] if args.hf else []
+    peers = [word for peer in args.peer for word in ("--peer", peer)]
+    brief = ["--rounds", "1"] if args.short else []
+    rows = training(run("train.py", *hf, *brief, *(["--seconds", "8"] if args.short else [])))
+    rows += translating(
+        run("translate.py", *hf, *peers, *brief, *(["--n", "200", "--latency", "5"] if args.short else []))
+    )
+    lines = run("translate.py", "--lines", "20000" if args.short else "1000000")
+    rows.append(
+        Row(
+            f"memory over {lines['lines']:,} lines, MB", f"{lines['mb']:.0f}", "", "", "benchmarks/translate.py --lines"
+        )
+    )
+    rows += quality(run("quality.py", *(["--scores-only", "--beam", "1"] if args.short else [])))
+    out = args.out or (None if args.short else PAGE)
+    if out:
+        out.write_text(page(rows), encoding="utf-8")
+    print(f"\n{page(rows)}")
+
+
+if __name__ == "__main__":
+    main()

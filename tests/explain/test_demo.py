@@ -1,0 +1,66 @@
+"""The demo: the model that ships, what it looked at, and the page that it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from glassformer.explain.demo import SENTENCES, looked_at, run_demo
+from glassformer.translate.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator() -> Iterator[Translator]:
+    with Translator.load(engine="torch") as loaded:
+        yield loaded
+
+
+def test_demo_translates_the_notes_and_writes_the_page(
+    translator: Translator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    run_demo(translator, page)
+    said = capsys.readouterr().out
+    assert "Jane visits Africa in September." in said
+    assert "I am a student." in said or "I'm a student." in said
+    assert said.count("% sure") == len(SENTENCES)
+    assert str(page) in said.replace("\n", "")
+    assert "Jane visits Africa in September." in page.read_text(encoding="utf-8")
+
+
+def test_demo_takes_sentences_until_an_empty_line(
+    translator: Translator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = iter(["Merci.", "Bonjour. Merci.", "", "not reached"])
+    run_demo(translator, tmp_path / "page.html", lambda: next(asked))
+    said = capsys.readouterr().out
+    assert said.count("% sure") == len(SENTENCES) + 2
+    assert "not reached" not in said
+    assert next(asked) == "not reached"
+
+
+def test_demo_ends_with_the_input(translator: Translator, tmp_path: Path) -> None:
+    def end() -> str:
+        raise EOFError
+
+    run_demo(translator, tmp_path / "page.html", end)
+    assert (tmp_path / "page.html").is_file()
+
+
+def test_each_word_has_a_row_and_looks_at_its_own(translator: Translator) -> None:
+    found = translator.results(SENTENCES[0], attention=True, token_probabilities=True)
+    header, *rows = looked_at(found).plain.splitlines()
+    assert header.split() == found.src.split()
+    assert [row.split()[0] for row in rows] == found.text.split()
+    column = header.index("septembre")
+    assert max(rows, key=lambda row: "·░▒▓█".index(row[column])).startswith("September")
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_the_picture_fits(translator: Translator, width: int) -> None:
+    found = translator.results(
+        "Il a anticonstitutionnellement mangé six pommes hier.", attention=True, token_probabilities=True
+    )
+    assert max(map(len, looked_at(found, width).plain.splitlines())) <= width
