@@ -18,6 +18,7 @@ from glassformer.data.batches import Batch, Batches
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.errors import RunError
+from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.checkpoint import save_checkpoint
 from glassformer.training.distributed import world
