@@ -48,8 +48,13 @@ class FakeEngine:
 
     name = "fake"
 
-    def __init__(self, answer: Answer = echo, cannot: Callable[[Request], str | None] = lambda request: None) -> None:
-        self.answer, self.refuses = answer, cannot
+    def __init__(
+        self,
+        answer: Answer = echo,
+        cannot: Callable[[Request], str | None] = lambda request: None,
+        is_shared: bool = False,
+    ) -> None:
+        self.answer, self.refuses, self.is_shared = answer, cannot, is_shared
         self.asked: list[tuple[list[Source], Request]] = []
         self.closed = False
 

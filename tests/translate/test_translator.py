@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -60,6 +60,27 @@ def test_texts_keep_their_type_and_order() -> None:
     stream = translator.translate(iter(texts))
     assert isinstance(stream, Iterator)
     assert list(stream) == texts
+
+
+def test_an_engine_that_is_shared_gets_shares_of_similar_length() -> None:
+    texts = [f"{'chat ' * (1 + number % 7)}{number}" for number in range(300)]
+    engine = FakeEngine(is_shared=True)
+    assert Translator(engine, tokenizers()).translate(texts) == texts
+    sizes = [sorted(len(source.tokens) for source in sources) for sources, _ in engine.asked]
+    assert sum(map(len, sizes)) == len(texts)
+    assert len(sizes) == 4
+    sizes.sort()
+    assert all(a[-1] <= b[0] + 4 for a, b in pairwise(sizes))  # by characters, so almost in order
+    few = FakeEngine(is_shared=True)
+    Translator(few, tokenizers()).translate(texts[:100])
+    assert len(few.asked) == 1
+
+
+def test_what_may_go_to_another_engine_is_not_shared() -> None:
+    """A loop is searched once more: where the engine cannot, another does, and only one thread at a time."""
+    engine = FakeEngine(cannot=lambda request: "that" if request.search.no_repeat_ngram else None, is_shared=True)
+    Translator(engine, tokenizers(), fallback=FakeEngine).translate(["chat"] * 300)
+    assert len(engine.asked) == 1
 
 
 def test_a_stream_is_read_as_it_is_needed() -> None:

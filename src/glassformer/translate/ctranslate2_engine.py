@@ -45,6 +45,7 @@ class CTranslate2Engine:
     """
 
     name = "ctranslate2"
+    is_shared = True
 
     def __init__(self, folder: str | Path, setup: Setup | None = None) -> None:
         """Load the export in `folder`."""

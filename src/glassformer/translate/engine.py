@@ -46,6 +46,7 @@ class Engine(Protocol):
     """Whoever translates token ids."""
 
     name: str
+    is_shared: bool  # several threads may ask it at once
 
     def translate(self, sources: Sequence[Source], request: Request) -> Iterator[tuple[int, list[Found]]]:
         """Give the number of each source and its hypotheses, best first, in whatever order they are done."""

@@ -51,6 +51,7 @@ class TorchEngine:
     """Our own models; several of them, which share a vocabulary, are searched as an ensemble."""
 
     name = "torch"
+    is_shared = False
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +45,8 @@ DEFAULT_SEARCH: Final = SearchConfig(width=5)
 _WORD: Final = re.compile(r"\S+")  # as `word_pieces` counts them
 _WINDOW: Final = 4096  # texts that are translated together: memory does not grow with a file
 _MOST_CHARACTERS: Final = 1 << 20  # of a window, but for the last text of it
+_SHARES: Final = 4  # of a window that an engine works at while others are cut into tokens or put together
+_LEAST_SHARE: Final = 64  # texts
 _SLACK: Final = 1.25  # parts of a sentence that is too long are not all of one length
 _MOST_ROUNDS: Final = 10  # searches for a translation without the forbidden words, which can be spelt in many ways
 
@@ -324,12 +327,29 @@ class Translator:
             window.append(text)
             size += len(text)
             if len(window) == _WINDOW or size > _MOST_CHARACTERS:
-                yield from self._translate(window, wish)
+                yield from self._window(window, wish)
                 window, size = [], 0
-        yield from self._translate(window, wish)
+        yield from self._window(window, wish)
+
+    def _window(self, texts: list[str], wish: _Wish) -> list[Translation]:
+        """Translate a window of texts, in shares of similar length, so that the engine need not wait for us."""
+        n_shares = min(_SHARES, len(texts) // _LEAST_SHARE)
+        if n_shares < 2 or not self._engine.is_shared or self._engine.refuses(_without_loops(wish.request)):
+            return self._translate(texts, wish)
+        order = sorted(range(len(texts)), key=lambda number: -len(texts[number]))
+        size = -(-len(order) // n_shares)
+        shares = [order[first : first + size] for first in range(0, len(order), size)]
+        with ThreadPoolExecutor(n_shares, "share") as pool:
+            found = pool.map(lambda numbers: self._translate([texts[i] for i in numbers], wish), shares)
+            answers = {
+                i: each
+                for numbers, some in zip(shares, found, strict=True)
+                for i, each in zip(numbers, some, strict=True)
+            }
+        return [answers[i] for i in range(len(texts))]
 
     def _translate(self, texts: list[str], wish: _Wish) -> list[Translation]:
-        """Translate a window of texts."""
+        """Translate texts together."""
         whole = bool(wish.request.required) or not self.split
         spans = [self._spans(text, whole) for text in texts]
         parts: list[_Part] = []
@@ -394,8 +414,7 @@ class Translator:
         found = self._found(sources, wish.request, wish)
         loops = [i for i, of_one in enumerate(found) if is_loop(of_one[0].tokens, sources[i].tokens)]
         if loops:
-            strict = wish.request.search.model_copy(update={"no_repeat_ngram": NGRAM})
-            again = self._found([sources[i] for i in loops], wish.request._replace(search=strict), wish)
+            again = self._found([sources[i] for i in loops], _without_loops(wish.request), wish)
             for i, of_one in zip(loops, again, strict=True):
                 found[i] = of_one
         looped = set(loops)
@@ -522,6 +541,10 @@ def _align(
     links = word_alignment(attention, word_pieces(src, src_spans), word_pieces(text, spans))
     src_words, words = ([word.span() for word in _WORD.finditer(side)] for side in (src, text))
     return [src_words[one] for one, _ in links], [words[other] for _, other in links]
+
+
+def _without_loops(request: Request) -> Request:
+    return request._replace(search=request.search.model_copy(update={"no_repeat_ngram": NGRAM}))
 
 
 def _interleave(spans: Iterable[str], solved: Iterator[list[_Solved]]) -> list[_Solved]:
