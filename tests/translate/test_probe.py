@@ -6,6 +6,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread, current_thread
 
 import pytest
 import torch
@@ -171,3 +172,18 @@ def test_export_command(folder: Path, tmp_path: Path) -> None:
     wrong = run(app, ["export", str(folder), "--to", "ctranslate2", "--quantization", "int7"]).exception
     assert isinstance(wrong, ConfigError)
     assert "did you mean int8?" in str(wrong)
+
+
+def test_torch_computes_in_a_thread_that_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a thread lives that torch has computed in, CTranslate2 is several times slower with several threads."""
+    threads: list[Thread] = []
+
+    def note(*words: object) -> None:
+        threads.append(current_thread())
+
+    monkeypatch.setattr(probe, "export_folder", note)
+    load_cached_export(folder)
+    monkeypatch.undo()
+    assert len(threads) == 1
+    assert threads[0] is not current_thread()
+    assert not threads[0].is_alive()

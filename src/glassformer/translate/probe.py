@@ -15,9 +15,11 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import ctranslate2
 import torch
@@ -26,7 +28,6 @@ from glassformer.config import SearchConfig
 from glassformer.convert.ctranslate2 import Quantization, export_folder, fingerprint_of
 from glassformer.convert.folder import load_model, read_config
 from glassformer.convert.shipped import SHIPPED
-from glassformer.model.transformer import Transformer
 from glassformer.text.vocab import EOS, PAD, SPECIAL
 from glassformer.translate.ctranslate2_engine import CTranslate2Engine, Setup
 from glassformer.translate.engine import Request, Source
@@ -41,6 +42,7 @@ _SENTENCES: Final = 16  # for each core, and in a batch
 _ENVIRONMENT: Final = ("CT2_USE_MKL", "CT2_FORCE_CPU_ISA", "OMP_NUM_THREADS")  # what else CTranslate2 goes by
 
 _Ids = Sequence[Sequence[int]]
+_T = TypeVar("_T")
 
 
 class Measured(NamedTuple):
@@ -73,7 +75,7 @@ def load_cached_export(model_folder: str | Path, quantization: Quantization = "f
     """
     suffix = "" if quantization == "float32" else f"-{quantization}"
     folder = _home(Path(model_folder)) / f"ctranslate2{suffix}"
-    export_folder(model_folder, folder, quantization)
+    _aside(partial(export_folder, model_folder, folder, quantization))
     return folder
 
 
@@ -129,7 +131,7 @@ def measure(model_folder: str | Path, sentences: _Ids) -> list[Measured]:
         ]
         if yardstick is None:
             yardstick, pairs = engine, own
-            expected = _torch_log_probs(load_model(model_folder).float(), pairs)
+            expected = _aside(partial(_torch_log_probs, model_folder, pairs))
         gaps = [abs(a - b) for a, b in zip(expected, _flat(engine.log_probs(pairs)), strict=True)]
         theirs = _flat(yardstick.log_probs(own))
         loss = sum(expected) / len(expected) - sum(theirs) / len(theirs)
@@ -146,9 +148,21 @@ def made_up(vocab: int, count: int, longest: int = _LONGEST) -> list[list[int]]:
     return [draws.choices(ids, k=draws.randint((longest + 3) // 4, longest)) for _ in range(count)]
 
 
+def _aside(work: Callable[[], _T]) -> _T:
+    """Let torch compute in a thread that ends with it.
+
+    CTranslate2 finds the OpenMP that torch has loaded. As long as a thread lives that has computed, its helpers count,
+    and when there are more of them than cores, all sleep between two tasks instead of spinning: that makes CTranslate2
+    with several threads for a worker two to ten times slower.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
 @torch.inference_mode()
-def _torch_log_probs(model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
+def _torch_log_probs(model_folder: str | Path, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
     """Ask our model for each token of the targets and their end marks, all in a row."""
+    model = load_model(model_folder).float()
     src = _padded([[*source, EOS] for source, _ in pairs])  # (B, S)
     tgt = _padded([[model.start_id, *target] for _, target in pairs])  # (B, T)
     after = _padded([[*target, EOS] for _, target in pairs])
