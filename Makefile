@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 FILES := pyproject.toml constraints.txt
 
-.PHONY: demo test docs slow benchmarks clean
+.PHONY: demo test coverage docs slow benchmarks clean
 
 demo: .venv/.installed
 	$(BIN)/glassformer demo
@@ -13,6 +13,9 @@ test: .venv/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 -m "not slow"
+
+coverage: .venv/.installed-dev
+	$(BIN)/pytest -n 2 -m "not slow" --cov
 
 docs: .venv/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

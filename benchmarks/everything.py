@@ -167,21 +167,20 @@ def main() -> None:
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--hf", metavar="PYTHON")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
+    parser.add_argument("--rounds", type=int, help="how often contestants take turns; 3, and 1 with --short")
+    parser.add_argument("--lines", type=int, help="of the long file; 1,000,000, and 20,000 with --short")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     hf = ["--hf", args.hf] if args.hf else []
     peers = [word for peer in args.peer for word in ("--peer", peer)]
-    brief = ["--rounds", "1"] if args.short else []
-    rows = training(run("train.py", *hf, *brief, *(["--seconds", "8"] if args.short else [])))
-    rows += translating(
-        run("translate.py", *hf, *peers, *brief, *(["--n", "200", "--latency", "5"] if args.short else []))
-    )
-    lines = run("translate.py", "--lines", "20000" if args.short else "1000000")
-    rows.append(
-        Row(
-            f"memory over {lines['lines']:,} lines, MB", f"{lines['mb']:.0f}", "", "", "benchmarks/translate.py --lines"
-        )
-    )
+    rounds = ["--rounds", str(args.rounds or (1 if args.short else 3))]
+    rows = training(run("train.py", *hf, *rounds, *(["--seconds", "8"] if args.short else [])))
+    some = ["--n", "200", "--latency", "5"] if args.short else []
+    rows += translating(run("translate.py", *hf, *peers, *rounds, *some))
+    count = args.lines or (20_000 if args.short else 1_000_000)
+    facts = run("translate.py", "--lines", str(count))
+    command = f"benchmarks/translate.py --lines {count}"
+    rows.append(Row(f"memory over {count:,} lines, MB", f"{facts['mb']:.0f}", "", "", command))
     rows += quality(run("quality.py", *(["--scores-only", "--beam", "1"] if args.short else [])))
     out = args.out or (None if args.short else PAGE)
     if out:
