@@ -108,6 +108,4 @@ def _code(annotation: str) -> str:
 def _plain(text: str) -> str:
     """Escape what Markdown and HTML would take for theirs, but for `code`."""
     parts = re.split(r"(`[^`]+`)", text)
-    return "".join(
-        part if part[:1] == "`" else re.sub(r"([\\*_\[\]|])", r"\\\1", escape(part, False)) for part in parts
-    )
+    return "".join(part if part[:1] == "`" else _SPECIAL.sub(r"\\\1", escape(part, False)) for part in parts)
