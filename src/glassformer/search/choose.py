@@ -58,10 +58,12 @@ def choose(
 ) -> Choice:
     """Choose among all continuations of the prefixes `written` (B, P, T), of log-probability `total` (B, P).
 
-    `log_probs` (N, V) are those of each next token; they become sums, in place.
+    `log_probs` (N, V) are those of each next token; they may become sums, in place.
     """
-    sums = log_probs.view(*total.shape, -1).add_(total.unsqueeze(2))  # (B, P, V)
     width = config.width // config.groups
+    if config.groups == 1 and required is None:
+        return _settle(_likeliest(log_probs, total, 2 * width + 1), width, at_limit)
+    sums = log_probs.view(*total.shape, -1).add_(total.unsqueeze(2))  # (B, P, V)
     if config.groups == 1:
         return _settle(_candidates(sums, written, required, width, None), width, at_limit)
     chosen, cost = list[Choice](), torch.zeros_like(sums[:, 0])  # (B, V)
@@ -90,6 +92,18 @@ def _together(groups: Sequence[Choice]) -> Choice:
     return Choice(sums, parent, token, ends, any_ends, going, margin_ending, margin_going)
 
 
+def _likeliest(log_probs: Tensor, total: Tensor, count: int) -> _Candidates:
+    """Give the likeliest continuations: of all prefixes those that are the likeliest of their own."""
+    best, token = top(log_probs, min(count, log_probs.size(1)))  # (N, K)
+    n_best = best.size(1)
+    sums = best.view(*total.shape, n_best) + total.unsqueeze(2)  # (B, P, K)
+    best, where = sums.flatten(1).topk(min(count, total.size(1) * n_best))  # (B, C + 1)
+    token = token.view(len(total), -1).gather(1, where)
+    spare = count - best.size(1)  # a vocabulary smaller than the beam: fill up with what can never win
+    best = F.pad(best, (0, spare), value=-math.inf)
+    return _Candidates(best, best, F.pad(where // n_best, (0, spare)), F.pad(token, (0, spare), value=PAD))
+
+
 def _candidates(
     sums: Tensor, written: Tensor, required: Required | None, width: int, cost: Tensor | None
 ) -> _Candidates:
@@ -102,8 +116,7 @@ def _candidates(
         best = F.pad(best, (0, count - best.size(1)), value=-math.inf)
         where = F.pad(where, (0, count - where.size(1)), value=PAD)
     vocab = sums.size(2)
-    best_sums = best if cost is None else sums.flatten(1).gather(1, where)
-    return _Candidates(best, best_sums, where // vocab, where % vocab)
+    return _Candidates(best, sums.flatten(1).gather(1, where), where // vocab, where % vocab)
 
 
 def _by_bank(preference: Tensor, sums: Tensor, written: Tensor, required: Required, count: int) -> _Candidates:
