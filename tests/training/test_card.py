@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from glassformer.config import CorpusConfig
-from glassformer.convert.folder import save_model
+from glassformer.convert.folder import CARD, save_model
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import train_tokenizers
-from glassformer.training.card import CARD, write_card
+from glassformer.training.card import write_card
 from glassformer.training.recipe import Recipe, read_recipe
 from tests.runs import SIGNATURE, look, report, write_run
 

@@ -167,6 +167,26 @@ def test_n_best_widens_the_search() -> None:
     assert (request.n_best, request.search.width) == (3, 4)
 
 
+def test_capitals_are_read_as_lower_case_where_the_model_says_so() -> None:
+    read: list[str] = []
+
+    def note(source: Source, request: Request) -> list[Found]:
+        read.append(tokenizers().src.decode(source.tokens))
+        return echo(source, request)
+
+    def translator(lower: bool) -> Translator:
+        return Translator(FakeEngine(note), tokenizers(), About(src_lang="fr", lower_capitals=lower))
+
+    texts = ["LE CHAT DORT.", "Le CHAT dort.", "OTAN", "A 1"]
+    translator(True).translate(texts)
+    assert sorted(read) == sorted(["le chat dort.", *texts[1:]])
+    read.clear()
+    translator(False).translate(texts)
+    assert sorted(read) == sorted(texts)
+    found = translator(True).results("LE CHAT DORT.")
+    assert found.src == "LE CHAT DORT."
+
+
 def test_a_prefix_begins_the_text_only() -> None:
     translator = fake()
     assert translator.translate("Un chien court. Il dort.", prefix="Oh ") == "Oh Un chien court. Il dort."

@@ -56,6 +56,7 @@ class About(Settings):
         (), description="fingerprints of the source's and the target's vocabulary"
     )
     alignment: AttentionHead | None = Field(None, description="the head that says best which word became which")
+    lower_capitals: bool = Field(False, description="a sentence ALL IN CAPITALS is read as if it were in lower case")
     search: SearchConfig | None = Field(None, description="how to translate with it when nothing else is said")
     training: dict[str, str | int | float] = Field(default_factory=dict, description="how it was trained, in figures")
 

@@ -26,7 +26,7 @@ from glassformer.training.history import History, duration, own_settings
 from glassformer.training.recipe import Recipe, to_toml
 from glassformer.training.run import CHECKPOINTS, write_whole
 
-__all__ = ["CARD", "write_card"]
+__all__ = ["write_card"]
 
 _MARK: Final = re.compile(r"<!-- written by glassformer, sha256 ([0-9a-f]{64}); .*-->\n\Z")
 _PROMISE: Final = "a card that a person changed is not written again"

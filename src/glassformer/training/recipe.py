@@ -43,6 +43,7 @@ class Recipe(Settings):
     seed: int = Field(1, ge=0, description="of weights, order, dropout and noise")
     src_lang: str = Field("", description="the source's language, for the model card")
     tgt_lang: str = Field("", description="the target's language")
+    lower_capitals: bool = Field(False, description="the model reads a sentence ALL IN CAPITALS as lower case")
     bleu_tokenize: str = Field("13a", description="sacreBLEU's tokenizer on dev; none for text that is tokenised")
     model: dict[str, Any] = Field(default_factory=dict, description="what differs from the preset")
     tokenizer: TokenizerConfig = TokenizerConfig()

@@ -343,6 +343,7 @@ class Trainer:
         return About(
             src_lang=self.recipe.src_lang,
             tgt_lang=self.recipe.tgt_lang,
+            lower_capitals=self.recipe.lower_capitals,
             search=search,
             alignment=choose_head(model, list(zip(self.judge.sources, self.judge.targets, strict=True))),
             tokenizer_sha256=tuple(tokenizer.sha256 for tokenizer in self.judge.tokenizers),

@@ -43,6 +43,7 @@ Say = Callable[[str], None]  # hears, in a word, what is otherwise than asked fo
 DEFAULT_SEARCH: Final = SearchConfig(width=5)
 
 _WORD: Final = re.compile(r"\S+")  # as `word_pieces` counts them
+_SHOUTED: Final = re.compile(r"[^\W\d_]{2}.*\s.*[^\W\d_]{2}", re.DOTALL)  # two words: one alone may be a name
 _WINDOW: Final = 4096  # texts that are translated together: memory does not grow with a file
 _MOST_CHARACTERS: Final = 1 << 20  # of a window, but for the last text of it
 _SHARES: Final = 4  # of a window that an engine works at while others are cut into tokens or put together
@@ -242,7 +243,7 @@ class Translator:
         return explain(
             self.model,
             self.tokenizers,
-            text,
+            self._read(text),
             search,
             about=self.about,
             name=name,
@@ -372,7 +373,7 @@ class Translator:
     def _solve(self, parts: Sequence[_Part], wish: _Wish) -> list[list[_Solved]]:
         """Translate parts, each of which comes back as one or, if it was too long, as several and their gaps."""
         limit = max(wish.request.search.max_length - 1, 1)  # a translation is about as long as its source
-        encoded = self.tokenizers.src.encode_batch([part.text for part in parts])
+        encoded = self.tokenizers.src.encode_batch([self._read(part.text) for part in parts])
         sources = [
             Source(tokens, wish.prefix if part.is_first else ()) for tokens, part in zip(encoded, parts, strict=True)
         ]
@@ -392,6 +393,12 @@ class Translator:
             for i, some in zip(too_long, smaller, strict=True):
                 solved[i] = _interleave([part.text for part in some], answers)
         return solved
+
+    def _read(self, text: str) -> str:
+        """Give a sentence as the model reads it, character by character."""
+        if self.about.lower_capitals and text.isupper() and _SHOUTED.search(text) and len(text.lower()) == len(text):
+            return text.lower()
+        return text
 
     def _cut(self, part: _Part, n_parts: int) -> list[_Part]:
         spans: list[str] = []
@@ -522,7 +529,7 @@ class Translator:
         sentence = sentence._replace(tokens=tuple(map(Token, pieces, _shift(spans, start), probabilities)))
         if best.attention is None:
             return sentence
-        src_spans = self.tokenizers.src.spans(part.text)
+        src_spans = self.tokenizers.src.spans(self._read(part.text))
         src_pieces = self.tokenizers.src.pieces(part.source.tokens)
         if wish.alignment:
             src_words, words = _align(best.attention, part.text, src_spans, hypotheses[0].text, spans)
