@@ -74,9 +74,9 @@ def test_wheel_works_where_nothing_else_is(wheel: Path, tmp_path: Path) -> None:
     assert run(binaries / "glassformer", "--version", folder=tmp_path) == f"glassformer {glassformer.__version__}\n"
     run(binaries / "python", "-c", USE, folder=tmp_path)
     assert "3,584" in run(binaries / "glassformer", "info", "pocket", folder=tmp_path)
-    (tmp_path / "source.txt").write_text("Jane visite l'Afrique en septembre.\n")
+    (tmp_path / "source.txt").write_text("Je suis étudiant.\n", encoding="utf-8")
     translated = run(binaries / "glassformer", "translate", "--input", "source.txt", folder=tmp_path)
-    assert translated == "Jane visits Africa in September.\n"
+    assert translated in ("I'm a student.\n", "I am a student.\n")
     shown = run(binaries / "glassformer", "notes", "7", folder=tmp_path)
     assert "0.88" in shown
     assert "0.12" in shown

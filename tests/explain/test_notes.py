@@ -38,6 +38,7 @@ from glassformer.model.trace import skip
 from glassformer.model.transformer import Transformer
 from glassformer.search.beam import beam_search
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
+from glassformer.translate.translator import Translator
 
 ROWS = range(1, 25)
 DOUBLE = torch.float64
@@ -187,7 +188,10 @@ def test_row_23_counts_the_model_that_ships() -> None:
 
 
 def test_row_24_translates_with_the_model_that_ships() -> None:
-    assert "Jane visite l'Afrique en septembre. → Jane visits Africa in September." in said(24)
+    with Translator.load("fr-en", engine="torch") as translator:
+        translated = translator.translate("Jane visite l'Afrique en septembre.")
+    assert "Africa" in translated
+    assert f"Jane visite l'Afrique en septembre. → {translated}" in said(24)
 
 
 def test_the_lexicon_agrees_with_the_special_ids() -> None:

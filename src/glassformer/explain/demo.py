@@ -15,12 +15,13 @@ from glassformer.translate.alignment import word_pieces
 from glassformer.translate.translation import Translation
 from glassformer.translate.translator import Translator
 
-__all__ = ["SENTENCES", "looked_at", "run_demo"]
+__all__ = ["JANE", "SENTENCES", "looked_at", "run_demo"]
 
+JANE: Final = "Jane visite l'Afrique en septembre."  # notes 001
 SENTENCES: Final = (
-    "Jane visite l'Afrique en septembre.",  # notes 001
     "Je suis étudiant.",  # notes 004
     "Il fait beau aujourd'hui, mais il pleuvra demain.",
+    JANE,
 )
 
 _LONGEST_WORD: Final = 16  # of a row's name
@@ -47,7 +48,7 @@ def run_demo(translator: Translator, page: Path, ask: _Ask | None = None) -> Non
             "  glassformer translate --interactive               type sentences\n"
             "  glassformer explain 'Où est la gare ?' --open     the live page\n"
             "  glassformer notes --tour                          how it works\n"
-            "  glassformer models                                where the model's card lies",
+            "  glassformer models                                the model and its card",
         ),
     )
 

@@ -14,7 +14,7 @@ from glassformer.config import PRESETS, ModelConfig, SearchConfig, TrainingConfi
 from glassformer.convert.folder import read_config
 from glassformer.convert.shipped import DEFAULT_MODEL
 from glassformer.data.batches import collate
-from glassformer.explain.demo import SENTENCES, looked_at
+from glassformer.explain.demo import JANE, looked_at
 from glassformer.explain.notes.note import Note, Shown
 from glassformer.explain.notes.specimen import ENGLISH, FRENCH, LEXICON, THINKING, ids, model, seeded
 from glassformer.explain.terminal import bar, table, tiny
@@ -276,7 +276,7 @@ def _show_sentences() -> Shown:
     loss = cross_entropy(hidden, specimen.output.weight, specimen.output.bias, targets) / len(targets)
     memory = specimen.encode(torch.tensor([ids(THINKING)])).states
     with Translator.load(engine="torch") as translator:
-        found = translator.results(SENTENCES[0], attention=True, token_probabilities=True)
+        found = translator.results(JANE, attention=True, token_probabilities=True)
     return (
         table(
             (),
