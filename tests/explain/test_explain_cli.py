@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from glassformer.cli import app
 from glassformer.convert.folder import About, save_model
-from glassformer.errors import GlassformerError, UsageError
+from glassformer.errors import GlassformerError
 from glassformer.explain.document import EngineText
 from glassformer.explain.explanation import Explanation
 from glassformer.explain.page import page_html, static_file, static_names
@@ -131,8 +131,8 @@ def test_settings_and_forced_words_reach_the_search(folder: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "name a model folder"),
-        (["a sentence"], "name a model folder"),
+        ([], "what is to be translated"),
+        (["fr-en"], "what is to be translated"),
         (["{}"], "what is to be translated"),
         (["{}", "two", "words"], "quotes"),
         (["{}", "a", "--force", "house"], "STEP=WORD"),
@@ -155,8 +155,8 @@ def test_words_are_model_and_sentence(tmp_path: Path) -> None:
     assert model_and_text(["m", "text"], None, needs_text=True) == ("m", "text")
     assert model_and_text(["text"], "m", needs_text=True) == ("m", "text")
     assert model_and_text([str(tmp_path)], None, needs_text=False) == (str(tmp_path), "")
-    with pytest.raises(UsageError):
-        model_and_text(["text"], None, needs_text=False)
+    assert model_and_text(["text"], None, needs_text=False) == ("fr-en", "text")
+    assert model_and_text(["fr-en"], None, needs_text=False) == ("fr-en", "")
 
 
 def inside(page: str) -> object:

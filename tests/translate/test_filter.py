@@ -274,7 +274,6 @@ def test_the_command_stops_when_it_is_told_to(folder: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "name a model folder"),
         (["no-such-model"], "no such model folder"),
         (["{}", "--engine", "torhc"], "did you mean torch?"),
         (["{}", "--search", "widht=3", "--engine", "torch"], "did you mean width?"),

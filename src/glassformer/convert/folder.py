@@ -99,7 +99,8 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Transf
     _check_shapes(folder / WEIGHTS, {name: tuple(t.shape) for name, t in weights.items()}, shapes)
     stored = next(iter(weights.values())).dtype
     computed = torch.float32 if stored == torch.float16 and torch.device(device).type == "cpu" else stored
-    model = Transformer(config.model).to(device=device, dtype=computed)
+    with torch.random.fork_rng(devices=[]):  # reading a model draws nothing
+        model = Transformer(config.model).to(device=device, dtype=computed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
