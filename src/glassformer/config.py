@@ -229,6 +229,9 @@ class ReaderConfig(Settings):
         description="how sentences are cut at random: with unigram the exponent on a cut's probability (0.1 is wild, "
         "0.5 tame), with BPE the share of merges left out; 0 cuts each the one best way",
     )
+    sample_sides: Literal["both", "source"] = Field(
+        "both", description="the sides that are cut at random; a target cut one way is learned sooner"
+    )
     join: float = Field(0.0, ge=0, lt=1, description="how often a pair is put behind the one before it, as one pair")
     rename: float = Field(
         0.0, ge=0, le=1, description="how often names and numbers that both sides share become invented ones, to copy"

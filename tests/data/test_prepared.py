@@ -220,6 +220,13 @@ def test_sampling_cuts_the_same_text(tmp_path: Path, tokenizers: Tokenizers) -> 
         assert sum(ids(shard.tgt, pair) != tokenizers.tgt.encode(pairs[pair][1]) for pair in range(100)) > 5
 
 
+def test_sampling_may_leave_the_target_alone(tmp_path: Path, tokenizers: Tokenizers) -> None:
+    pairs, both = sentences(100), ReaderConfig(sample_alpha=0.1)
+    block = encode(pairs, tokenizers, both.model_copy(update={"sample_sides": "source"}))
+    assert block.tgt.tolist() == encode(pairs, tokenizers, ReaderConfig()).tgt.tolist()
+    assert block.src.tolist() == encode(pairs, tokenizers, both).src.tolist()
+
+
 def test_noise_is_on_the_source_only(tmp_path: Path, tokenizers: Tokenizers) -> None:
     pairs = sentences(100)
     reader = ReaderConfig(noise=NoiseConfig(upper=1))

@@ -91,6 +91,7 @@ class Encoder(NamedTuple):
         draws, noise = draw(address, CHUNK, 1 + N_DRAWS)[chosen], self.reader.noise
         names = draw(self._address(_NAMES, chunk), CHUNK)[chosen]
         seeds = draw_seeds(address, 2 * CHUNK) if self.reader.sample_alpha else []
+        tgt_seeds = seeds[CHUNK:] if self.reader.sample_sides == "both" else []
 
         def entries_of(pieces: list[range]) -> list[_Entry]:
             sources = [join_texts(src[piece.start : piece.stop]) for piece in pieces]
@@ -103,7 +104,7 @@ class Encoder(NamedTuple):
                 sources = [add_noise(text, draws[i, 1:], noise) for text, i in zip(sources, starts, strict=True)]
             rows = [int(chosen[piece.start]) for piece in pieces]
             src_ids = self._cut(self.tokenizers.src, sources, seeds[:CHUNK], rows)
-            tgt_ids = self._cut(self.tokenizers.tgt, targets, seeds[CHUNK:], rows)
+            tgt_ids = self._cut(self.tokenizers.tgt, targets, tgt_seeds, rows)
             return [_Entry(*entry) for entry in zip(pieces, src_ids, tgt_ids, strict=True)]
 
         entries = entries_of(runs(draws[:, 0] < self.reader.join))
@@ -143,9 +144,9 @@ class Encoder(NamedTuple):
         return rows[passed > 0]
 
     def _cut(self, tokenizer: Tokenizer, texts: list[str], seeds: list[int], rows: list[int]) -> list[list[int]]:
-        alpha = self.reader.sample_alpha
-        if not alpha:
+        if not seeds:
             return tokenizer.encode_batch(texts)
+        alpha = self.reader.sample_alpha
         return [tokenizer.sample(text, alpha, seeds[row]) for text, row in zip(texts, rows, strict=True)]
 
     def _fits(self, entry: _Entry) -> bool:
