@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -83,7 +84,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--scores-only", action="store_true", help="leave the variants out")
     options = parser.parse_args()
-    data = Path(os.environ["GLASSFORMER_DATA"])
+    data = Path(os.environ.get("GLASSFORMER_DATA", ""))
+    if not (data / f"{TEST_SETS[0]}.fr-en.tsv").exists():
+        sys.exit(f"{TEST_SETS[0]}.fr-en.tsv is missing: set GLASSFORMER_DATA to the folder that has it")
     tests = {name: read_test(CorpusConfig(path=data / f"{name}.fr-en.tsv")) for name in TEST_SETS}
     facts: dict[str, Any] = {"model": options.model, "beam": options.beam}
     with Translator.load(options.model, options.engine, split=False) as translator:

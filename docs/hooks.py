@@ -11,6 +11,7 @@ from typing import Any, Final
 from rich.console import Console, RenderableType
 
 import glassformer
+import glassformer.config
 from glassformer.config import Settings
 from glassformer.explain.notes import NOTES
 from glassformer.explain.notes.note import Erratum, Note, place
@@ -27,7 +28,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put what a page asks for in the place of its comments; mkdocs calls this for every page."""
     if "<!-- notes -->" in markdown:
         markdown = markdown.replace("<!-- notes -->", notes())
-    return _SETTINGS.sub(lambda asked: settings(getattr(glassformer, asked[1])), markdown)
+    return _SETTINGS.sub(lambda asked: settings(getattr(glassformer.config, asked[1])), markdown)
 
 
 def settings(cls: type[Settings]) -> str:

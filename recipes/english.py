@@ -1,6 +1,6 @@
 """List the English sentences that have no French side, one a line, for the model of tatoeba-en-fr.toml to translate.
 
-    python recipes/english.py > runs/english.txt
+    mkdir -p runs && python recipes/english.py > runs/english.txt
 
 They are those of $GLASSFORMER_DATA/tatoeba.train.de-en.tsv.gz that are, whatever their case and punctuation, neither in
 the French training pairs nor in the sentences that we measure on.
@@ -21,7 +21,7 @@ KNOWN = ("train.fr-en.tsv.gz", "dev.fr-en.tsv", "devtest.fr-en.tsv")
 
 def english(name: str) -> list[str]:
     """Read the English of a file of pairs."""
-    path = Path(os.environ["GLASSFORMER_DATA"]) / f"tatoeba.{name}"
+    path = Path(os.environ.get("GLASSFORMER_DATA", "")) / f"tatoeba.{name}"
     return [pair.tgt for pair in read_test(CorpusConfig(path=path), "skip")]
 
 

@@ -157,7 +157,7 @@ def plan(
 
     from glassformer.training.plan import forecast, print_forecast
 
-    print_forecast(forecast(recipe, seconds, lambda text: typer.echo(text, err=True)), as_json)
+    print_forecast(forecast(recipe, seconds, _say), as_json)
 
 
 @app.command()
@@ -170,6 +170,7 @@ def average(
     from glassformer.training.average import average_run
 
     average_run(run, out, last)
+    typer.echo(out)
 
 
 @app.command()

@@ -73,11 +73,11 @@ class ModelConfig(Settings):
     d_model: int = Field(512, ge=1, le=_WIDEST, description="width of a token's vector")
     n_heads: int = Field(8, ge=1, description="attention heads; d_model divides by it")
     d_ff: int = Field(2048, ge=0, le=_WIDEST, description="hidden width of the feed-forward network; 0 leaves it out")
-    n_encoder_layers: int = Field(6, ge=1, le=_DEEPEST)
-    n_decoder_layers: int = Field(6, ge=1, le=_DEEPEST)
+    n_encoder_layers: int = Field(6, ge=1, le=_DEEPEST, description="layers that read")
+    n_decoder_layers: int = Field(6, ge=1, le=_DEEPEST, description="layers that write")
     norm: Literal["post", "pre", "none"] = Field("post", description="where layer norm stands")
     final_norm: bool = Field(False, description="one more norm after each stack; pre-norm needs it")
-    norm_eps: float = Field(1e-5, gt=0)
+    norm_eps: float = Field(1e-5, gt=0, description="what layer norm adds to the variance")
     positions: Literal["interleaved", "halves", "learned", "none"] = Field(
         "interleaved",
         description="sin/cos in neighbouring channels (the notes), in two halves (Marian), learned, or none",
@@ -85,10 +85,10 @@ class ModelConfig(Settings):
     max_positions: int = Field(
         1024, ge=1, le=_LONGEST, description="longest sequence; learned positions have that many rows"
     )
-    activation: Literal["relu", "gelu", "silu"] = "relu"
+    activation: Literal["relu", "gelu", "silu"] = Field("relu", description="between the two feed-forward layers")
     scaled_attention: bool = Field(True, description="divide scores by sqrt(d_k); False is the plain dot product")
-    attention_bias: bool = True
-    output_bias: bool = False
+    attention_bias: bool = Field(True, description="attention's projections have a bias")
+    output_bias: bool = Field(False, description="the output layer has one")
     tie: Literal["all", "target", "embeddings", "none"] = Field(
         "all",
         description="one table for source, target and output; target and output; source and target; or three",
@@ -163,15 +163,18 @@ class TrainingConfig(Settings):
     max_updates: int = Field(10_000, ge=1, description="updates of the weights, all in all")
     accumulate: int = Field(1, ge=1, description="batches whose gradients make one update")
     optimizer: Literal["adam", "adamw"] = Field("adam", description="adamw with weight_decay on matrices")
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.98, ge=0, lt=1)
-    adam_eps: float = Field(1e-9, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
-    schedule: Literal["paper", "inverse-sqrt", "cosine", "linear", "constant"] = "inverse-sqrt"
+    beta1: float = Field(0.9, ge=0, lt=1, description="how slowly Adam forgets gradients")
+    beta2: float = Field(0.98, ge=0, lt=1, description="how slowly it forgets their squares")
+    adam_eps: float = Field(1e-9, gt=0, description="what it adds to their root")
+    weight_decay: float = Field(0.0, ge=0, description="how much of each weight adamw takes away, times the rate")
+    schedule: Literal["paper", "inverse-sqrt", "cosine", "linear", "constant"] = Field(
+        "inverse-sqrt",
+        description="how the rate falls after its warm-up; cosine and linear reach 0 with the last update",
+    )
     lr: float = Field(1e-3, gt=0, description="the highest rate; a factor (usually 1) with schedule=paper")
     warmup: int = Field(1000, ge=0, description="updates until the highest rate")
     clip_norm: float = Field(1.0, ge=0, description="longest gradient; 0 clips nothing")
-    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="what the other words get of each target's share")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the moving average of the weights; 0 keeps none")
     checkpoint_every: int = Field(1000, ge=1, description="updates between checkpoints")
     keep_checkpoints: int = Field(10, ge=2, description="the newest ones; older ones are deleted")
@@ -184,13 +187,21 @@ class TrainingConfig(Settings):
         "auto", description="which weights the run ends with; auto takes the best on dev of all there are"
     )
     log_every: int = Field(50, ge=1, description="updates between lines of metrics.jsonl")
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="numbers that the layers compute in")
     device: str = Field("auto", description="cpu, cuda, mps, or the best there is")
     threads: int = Field(0, ge=0, description="CPU threads; 0 takes all")
     sharding: Literal["ddp", "fsdp"] = Field(
         "ddp", description="of several processes, each holds all weights; or a share of them (FSDP2)"
     )
     compile: bool = Field(False, description="torch.compile; needs a C++ compiler")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.choose == "ema" and not self.ema:
+            raise ValueError("choose='ema' needs a moving average: ema above 0, such as 0.999")
+        if self.weight_decay and self.optimizer == "adam":
+            raise ValueError("weight_decay needs optimizer='adamw': the paper's Adam has none")
+        return self
 
 
 class NoiseConfig(Settings):
@@ -306,7 +317,10 @@ class CorpusConfig(Settings):
         if (self.src_lang is None) != (self.tgt_lang is None):
             raise ValueError("src_lang and tgt_lang are given together or not at all")
         if self.kind == "tmx" and self.src_lang is None:
-            raise ValueError("a TMX file holds several languages: name two of them, src_lang and tgt_lang")
+            raise ValueError(
+                "a TMX file holds several languages: name two of them, --languages fr,en; or in a recipe "
+                '{ path = "memory.tmx", src_lang = "fr", tgt_lang = "en" }'
+            )
         return self
 
 
@@ -321,7 +335,7 @@ class DoctorConfig(Settings):
 class TokenizerConfig(Settings):
     """How a vocabulary is learnt from text; whatever is not in it is spelt in bytes, so nothing is unknown."""
 
-    model: Literal["unigram", "bpe"] = "unigram"
+    model: Literal["unigram", "bpe"] = Field("unigram", description="pieces by their likelihood, or by merging pairs")
     vocab_size: int = Field(
         8000, ge=261, le=_MOST_WORDS, description="ids in all: 4 special ones, 256 bytes, the rest learnt"
     )

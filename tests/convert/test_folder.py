@@ -19,7 +19,7 @@ import glassformer
 from glassformer.cli import main
 from glassformer.config import TokenizerConfig
 from glassformer.convert.folder import CARD, CONFIG, WEIGHTS, copy_model, load_model, read_config, save_model
-from glassformer.errors import GlassformerError
+from glassformer.errors import ConfigError, GlassformerError
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
 from tests.models import EACH_CHOICE, build, ids, padding
 
@@ -232,6 +232,19 @@ def test_nothing_unpickles() -> None:
     for path in sources:
         code = path.read_text(encoding="utf-8")
         assert not re.search(r"\bpickle\b|torch\.load\b|\bdill\b|\bjoblib\b|\bmarshal\b|\bshelve\b", code), path
+
+
+def test_a_head_that_the_model_does_not_have(folder: Path) -> None:
+    facts = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    facts["about"]["alignment"] = {"layer": 0, "head": 99}
+    (folder / CONFIG).write_text(json.dumps(facts), encoding="utf-8")
+    with pytest.raises(GlassformerError, match="no head 99 in a decoder layer 0"):
+        read_config(folder)
+
+
+def test_a_device_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="device=toaster: no such device; known: auto, cpu"):
+        load_model(folder, "toaster")
 
 
 def test_a_place_that_is_no_folder(tmp_path: Path) -> None:

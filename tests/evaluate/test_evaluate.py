@@ -18,7 +18,7 @@ from glassformer.cli import app
 from glassformer.config import CorpusConfig, TokenizerConfig, preset
 from glassformer.convert.folder import load_model, save_model
 from glassformer.data.pair import Pair
-from glassformer.errors import DataError
+from glassformer.errors import ConfigError, DataError, UsageError
 from glassformer.evaluate.comparison_page import draw_comparison
 from glassformer.evaluate.evaluation import Evaluation, comet_score, evaluate, read_test
 from glassformer.evaluate.scores import compare, measure
@@ -50,7 +50,7 @@ def pairs_of(folder: Path) -> list[Pair]:
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_a_model(folder: Path, engine: str) -> None:
     test = pairs_of(folder)
-    found = evaluate(str(folder / "model"), test, "13a", engine, ["width=2", "max_length=10"], 1)
+    found = evaluate(str(folder / "model"), test, "13a", engine, ["width=2", "max_length=10"], 1, print)
     assert len(found.hypotheses) == len(test)
     assert found.scores == measure(found.hypotheses, [pair.tgt for pair in test])
     assert found.engine == engine
@@ -62,7 +62,7 @@ def test_a_model(folder: Path, engine: str) -> None:
 
 
 def test_a_file_of_translations(folder: Path) -> None:
-    found = evaluate(str(folder / "right.txt"), pairs_of(folder), "13a", "auto", [], 0)
+    found = evaluate(str(folder / "right.txt"), pairs_of(folder), "13a", "auto", [], 0, print)
     assert found.scores["BLEU"].value == pytest.approx(100)
     assert found.length_ratio == 1
     assert found.perplexity is found.seconds is None
@@ -71,13 +71,20 @@ def test_a_file_of_translations(folder: Path) -> None:
 def test_a_file_of_another_length(folder: Path) -> None:
     (folder / "short.txt").write_text("one\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"short\.txt has 1 lines, the test set 3 sentences"):
-        evaluate(str(folder / "short.txt"), pairs_of(folder), "13a", "auto", [], 0)
+        evaluate(str(folder / "short.txt"), pairs_of(folder), "13a", "auto", [], 0, print)
 
 
 def test_an_empty_test_set(folder: Path) -> None:
     (folder / "empty.tsv").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match="no sentence pair"):
         read_test(CorpusConfig(path=folder / "empty.tsv"))
+
+
+def test_mistakes_are_found_before_the_work(folder: Path) -> None:
+    words = ["evaluate", "no such model", "--test", str(folder / "test.tsv"), "--tokenize", "13b"]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception) == "sacreBLEU has no tokenizer 13b; did you mean 13a?"
 
 
 def test_the_command_compares(folder: Path, tmp_path: Path) -> None:
@@ -117,7 +124,7 @@ def test_the_command_shows_a_table(folder: Path) -> None:
 def test_a_page_for_one_system_is_a_mistake(folder: Path, tmp_path: Path) -> None:
     words = ["evaluate", str(folder / "right.txt"), "--test", str(folder / "test.tsv"), "--html", str(tmp_path / "x")]
     done = CliRunner().invoke(app, words)
-    assert isinstance(done.exception, DataError)
+    assert isinstance(done.exception, UsageError)
     assert "--compare" in str(done.exception)
 
 

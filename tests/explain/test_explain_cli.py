@@ -157,6 +157,8 @@ def test_words_are_model_and_sentence(tmp_path: Path) -> None:
     assert model_and_text([str(tmp_path)], None, needs_text=False) == (str(tmp_path), "")
     assert model_and_text(["text"], None, needs_text=False) == ("fr-en", "text")
     assert model_and_text(["fr-en"], None, needs_text=False) == ("fr-en", "")
+    long = "une phrase " * 500  # longer than any file name
+    assert model_and_text([long], None, needs_text=True) == ("fr-en", long)
 
 
 def inside(page: str) -> object:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from glassformer.config import TrainingConfig
-from glassformer.errors import RunError
+from glassformer.errors import ConfigError
 from glassformer.training.adam import Adam
 
 
@@ -43,8 +43,8 @@ def test_it_is_torchs(kind: str) -> None:
 
 
 def test_decay_needs_adamw() -> None:
-    with pytest.raises(RunError, match="adamw"):
-        Adam([], TrainingConfig(weight_decay=0.1))
+    with pytest.raises(ConfigError, match="adamw"):
+        TrainingConfig.parse({"weight_decay": 0.1}, "a recipe")
 
 
 def test_a_training_step_does_not_import_the_compiler() -> None:

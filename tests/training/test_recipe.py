@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.errors import ConfigError, UsageError
+from glassformer.convert.folder import read_config
+from glassformer.errors import ConfigError, GlassformerError, UsageError
 from glassformer.training.recipe import flags, parse_words, read_recipe, to_toml
 
 CORPORA = {"train": ["a.tsv"], "dev": ["b.tsv"]}
@@ -51,7 +52,10 @@ def test_every_flag_is_a_setting_and_says_what_it_is() -> None:
             continue
         for part in name.split("."):
             place = getattr(place, part)
-    assert {"training.max_updates", "model.d_model", "reader.noise.lower", "seed"} <= flags().keys()
+    assert {"training.max_updates", "model.d_model", "reader.noise.lower", "seed", "tokenizer.model"} <= flags().keys()
+    assert all(flags().values())
+    assert flags()["training.schedule"].endswith("(paper, inverse-sqrt, cosine, linear, constant) [inverse-sqrt]")
+    assert flags()["model.d_model"].endswith("[256]")  # of the preset small
 
 
 def test_the_command_line_changes_the_file(tmp_path: Path) -> None:
@@ -74,6 +78,12 @@ def test_the_command_line_changes_the_file(tmp_path: Path) -> None:
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\npreset = "smal"', "unknown preset smal; did you mean small"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[model]\nn_heads = 3', "d_model=256 does not divide into n_heads=3"),
         ('train = ["$NO_SUCH_FOLDER/a.tsv"]\ndev = ["a.tsv"]', "NO_SUCH_FOLDER is not set"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[model]\nname = "x"', "unknown setting name"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[model]\nmax_positions = 128', "max_length=256 lets in what is longer"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[training]\nchoose = "ema"', "choose='ema' needs a moving average"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[training]\nweight_decay = 0.1', "weight_decay needs optimizer='adamw'"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\ninit = "nowhere"', "nowhere: no such model folder"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\ninit = "fr-en"\n[model]\nn_heads = 8', "starts from fr-en, which has 4"),
         ("train = 7\ndev = 7", "a corpus is a file name or a table"),
         ("train = [", "is not TOML"),
     ],
@@ -81,8 +91,26 @@ def test_the_command_line_changes_the_file(tmp_path: Path) -> None:
 def test_faulty_recipes(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=message.replace("$", r"\$")):
+    with pytest.raises(GlassformerError, match=message.replace("$", r"\$")):
         read_recipe(path, {})
+
+
+def test_a_section_is_a_table(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text('train = ["a.tsv"]\ndev = ["a.tsv"]\ntraining = 3\n')
+    with pytest.raises(ConfigError, match="training is a table of settings, not 3"):
+        read_recipe(tmp_path / "recipe.toml", {"training.lr": 1})
+
+
+def test_folders_are_taken_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNS", "/runs")
+    assert read_recipe(None, {**CORPORA, **parse_words(["--out", "2025-01-02"])[1]}).out == Path("2025-01-02")
+    assert read_recipe(None, {**CORPORA, "out": "$RUNS/7"}).out == Path("/runs/7")
+
+
+def test_fine_tuning_keeps_the_shape_of_the_model() -> None:
+    started = read_recipe(None, {**CORPORA, "init": "fr-en", "model.dropout": 0.3}).model_settings(8000, 8000)
+    shipped = read_config("fr-en").model
+    assert started == shipped.model_copy(update={"dropout": 0.3})
 
 
 def test_no_such_recipe(tmp_path: Path) -> None:
@@ -103,6 +131,7 @@ def test_a_recipe_survives_being_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "recipes").glob("*.toml")), ids=lambda p: p.stem)
 def test_the_recipes_that_we_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSFORMER_DATA", "/data")
-    recipe = read_recipe(path, {})
+    starts_elsewhere = "init" in tomllib.loads(path.read_text(encoding="utf-8"))  # with what another recipe made
+    recipe = read_recipe(path, {"init": "fr-en"} if starts_elsewhere else {})
     assert recipe.out is not None
     assert recipe.model_settings(1000, 1000).d_model > 0

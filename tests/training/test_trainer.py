@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from glassformer.convert.folder import load_model, read_config
-from glassformer.errors import ConfigError, RunError, Stopped
+from glassformer.errors import ConfigError, ModelFileError, RunError, Stopped
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training import checkpoint
 from glassformer.training.average import average_checkpoints, average_run
@@ -296,7 +296,7 @@ def test_the_weights_that_were_chosen(tmp_path: Path, unbroken: Path, choose: st
     expected = {
         "last": lambda: load_checkpoint(newest[-1]).tensors["model"],
         "ema": lambda: load_checkpoint(newest[-1]).tensors["ema"],
-        "average": lambda: average_checkpoints(newest[-5:]),
+        "average": lambda: average_checkpoints(newest[1:][-5:]),
         "best": lambda: load_file(unbroken / "best.safetensors"),
     }[choose]()
     assert all(torch.equal(found[name], expected[name]) for name in found)
@@ -313,10 +313,21 @@ def test_averaging_a_run(tmp_path: Path, unbroken: Path) -> None:
     assert about.model_copy(update={"training": of_run.training}) == of_run
     with pytest.raises(RunError, match="no whole checkpoint"):
         average_checkpoints([])
+    with pytest.raises(ModelFileError, match="already there"):
+        average_run(unbroken, unbroken, last=2)
+
+
+def test_the_beginning_is_never_averaged(tmp_path: Path, unbroken: Path) -> None:
+    n_steps = len(whole_checkpoints(unbroken / "checkpoints")) - 1
+    average_run(unbroken, tmp_path / "mean", last=100)
+    assert read_config(tmp_path / "mean").about.training == {"averaged": n_steps}
 
 
 def test_fine_tuning_starts_from_a_model(tmp_path: Path, unbroken: Path) -> None:
-    run = train(recipe(tmp_path, init=str(unbroken), training__max_updates=1, training__lr=1e-9))
+    small = {"preset": "small"}  # which has no say
+    run = train(recipe(tmp_path, init=str(unbroken), training__max_updates=1, training__lr=1e-9, **small))
+    average_run(run, tmp_path / "mean", last=1)
+    assert read_config(tmp_path / "mean").model == read_config(unbroken).model
     assert Tokenizers.load(run) == Tokenizers.load(unbroken)
     start = load_file(run / "checkpoints/step-00000000/model.safetensors")
     assert all(torch.equal(start[name], p) for name, p in load_model(unbroken).named_parameters())

@@ -219,6 +219,9 @@ def test_a_file_is_written_whole_or_not(tmp_path: Path) -> None:
         file.write(b"new")
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="cannot be written"), whole_file(tmp_path / "file" / "out.txt"):
+        pass
     with pytest.raises(DataError, match="cannot be written"), whole_file(tmp_path / "none" / "out.txt"):
         pass
 

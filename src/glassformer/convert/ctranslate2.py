@@ -6,6 +6,7 @@ V vocabulary, D model width, H heads, K = D / H head width.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import shutil
@@ -142,7 +143,9 @@ def _put(draft: Path, folder: Path) -> None:
         while True:
             try:
                 draft.rename(folder)
-            except OSError:  # not empty
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
                 if read_mark(folder) == read_mark(draft):
                     return
                 with contextlib.suppress(FileNotFoundError):  # somebody else has just moved it away

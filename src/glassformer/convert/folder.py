@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch import Tensor
 from glassformer.config import ModelConfig, SearchConfig, Settings
 from glassformer.convert.shipped import find_model
 from glassformer.errors import ModelFileError, nearest
+from glassformer.model.device import find_device
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizers
 
@@ -69,6 +70,13 @@ class FolderConfig(Settings):
     model: ModelConfig
     about: About = About()
 
+    @model_validator(mode="after")
+    def _has_head(self) -> Self:
+        head = self.about.alignment
+        if head is not None and (head.layer >= self.model.n_decoder_layers or head.head >= self.model.n_heads):
+            raise ValueError(f"alignment: the model has no head {head.head} in a decoder layer {head.layer}")
+        return self
+
 
 def save_model(model: Transformer, folder: str | Path, about: About | None = None) -> None:
     """Write a model into `folder`, which is made if need be; shared weights are stored once."""
@@ -77,11 +85,12 @@ def save_model(model: Transformer, folder: str | Path, about: About | None = Non
     config = FolderConfig(model=model.config, about=about or About()).model_dump(mode="json")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f".{WEIGHTS}"  # a file that is there is whole
-        save_file(weights, draft, metadata={"format": "pt"})
-        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        draft.chmod((folder / CONFIG).stat().st_mode)  # safetensors lets nobody but the owner read
-        draft.replace(folder / WEIGHTS)
+        drafts = {name: folder / f".{name}" for name in (WEIGHTS, CONFIG)}  # a file that is there is whole
+        save_file(weights, drafts[WEIGHTS], metadata={"format": "pt"})
+        drafts[CONFIG].write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        drafts[WEIGHTS].chmod(drafts[CONFIG].stat().st_mode)  # safetensors lets nobody but the owner read
+        for name, draft in drafts.items():
+            draft.replace(folder / name)
     except (OSError, SafetensorError) as error:
         raise ModelFileError(f"{folder}: the model could not be written: {error}") from None
 
@@ -92,13 +101,14 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Transf
     float16 is a format to store in: on a CPU, which is slow at computing in it, it becomes float32.
     """
     folder = find_model(folder)
+    device = find_device(device) if isinstance(device, str) else device
     config = read_config(folder)
     weights = _read_weights(folder / WEIGHTS, device)
     with torch.device("meta"):
         shapes = {name: tuple(p.shape) for name, p in Transformer(config.model).named_parameters()}
     _check_shapes(folder / WEIGHTS, {name: tuple(t.shape) for name, t in weights.items()}, shapes)
     stored = next(iter(weights.values())).dtype
-    computed = torch.float32 if stored == torch.float16 and torch.device(device).type == "cpu" else stored
+    computed = torch.float32 if stored == torch.float16 and device.type == "cpu" else stored
     with torch.random.fork_rng(devices=[]):  # reading a model draws nothing
         model = Transformer(config.model).to(device=device, dtype=computed)
     with torch.no_grad():
@@ -107,11 +117,16 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Transf
     return model.eval()
 
 
+def refuse_to_overwrite(out: Path) -> None:
+    """Say so if there is something where a model is to be written."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ModelFileError(f"{out} is already there; name a new folder")
+
+
 def copy_model(source: str | Path, out: str | Path, number_format: str) -> None:
     """Copy a model folder with its weights in another number format: float16 is half of float32."""
     source, out = find_model(source), Path(out)
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ModelFileError(f"{out} is already there; name a new folder")
+    refuse_to_overwrite(out)
     save_model(load_model(source).to(getattr(torch, number_format)), out, read_config(source).about)
     Tokenizers.load(source).save(out)
     if (source / CARD).is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ def shipped_models() -> dict[str, Path]:
 def find_model(model: str | Path) -> Path:
     """Find the folder of a model by its path or, where there is no such folder, by its name."""
     folder = Path(model)
-    if folder.exists():
+    if os.path.exists(folder):  # also of a name that is too long for a file
         return folder
     shipped = shipped_models()
     if str(model) in shipped:

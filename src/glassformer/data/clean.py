@@ -63,15 +63,15 @@ class CleanCorpus:
     ) -> None:
         try:
             self._stack.close()
+            if error is None:
+                for path in (*self.paths, self.removed_path):
+                    os.replace(_unfinished(path), path)
         except OSError as failure:
             error = failure
         if error is not None:
             self._give_up()
             if isinstance(error, OSError):  # of what can fail here, only writing is not yet an error of ours
                 raise DataError(f"{self.paths[0]}: cannot be written: {error.strerror or error}") from error
-            return
-        for path in (*self.paths, self.removed_path):
-            os.replace(_unfinished(path), path)
 
     def _give_up(self) -> None:
         with suppress(OSError):

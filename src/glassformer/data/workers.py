@@ -23,13 +23,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from glassformer.errors import DataError, GlassformerError
 
-__all__ = ["Worker", "map_in_order", "serve"]
+__all__ = ["Worker", "WorkerLostError", "map_in_order", "serve"]
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 _PROGRAM: Final = "import sys; from glassformer.data.workers import serve; serve(int(sys.argv[1]))"
 _AHEAD: Final = 2  # questions a worker that are read before they are needed
+
+
+class WorkerLostError(DataError):
+    """A worker that is gone, killed or out of memory."""
 
 
 class _Last(NamedTuple):
@@ -79,9 +83,11 @@ class Worker:
         """Take down the line, once the process is ended and nobody waits on it."""
         self._line.close()
 
-    def _loss(self) -> DataError:
+    def _loss(self) -> WorkerLostError:
         code = self._process.wait()
-        return DataError(f"a worker process ended by itself (code {code}); if memory ran out, take fewer processes")
+        return WorkerLostError(
+            f"a worker process ended by itself (code {code}); if memory ran out, take fewer processes"
+        )
 
 
 def map_in_order(

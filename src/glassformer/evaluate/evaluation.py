@@ -22,7 +22,7 @@ from glassformer.evaluate.scores import Score, measure
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.translate.filter import search_settings
 from glassformer.translate.score import perplexity, score_pairs
-from glassformer.translate.translator import Translator
+from glassformer.translate.translator import Say, Translator
 
 __all__ = ["Evaluation", "comet_score", "evaluate", "read_test", "with_scores"]
 
@@ -70,7 +70,7 @@ def read_test(corpus: CorpusConfig, on_fault: OnFault = "fail") -> list[Pair]:
 
 
 def evaluate(
-    system: str, test: Sequence[Pair], tokenize: str, engine: str, search: Sequence[str], threads: int
+    system: str, test: Sequence[Pair], tokenize: str, engine: str, search: Sequence[str], threads: int, say: Say
 ) -> Evaluation:
     """Translate and score, if `system` is a model folder; score, if it is a file of translations.
 
@@ -80,7 +80,7 @@ def evaluate(
     if path.is_file():
         return with_scores(Evaluation(system, list(_lines(path, len(test))), {}, math.nan), test, tokenize)
     folder = find_model(path)
-    with Translator.load(folder, engine, None, threads, split=False) as translator:
+    with Translator.load(folder, engine, None, threads, say=say, split=False) as translator:
         settings = search_settings(search, translator.search)
         start = time.perf_counter()
         found = translator.results([pair.src for pair in test], search=settings)
@@ -92,7 +92,7 @@ def evaluate(
             math.nan,
             _perplexity(folder, test),
             seconds,
-            translator.engine,
+            translator.engine_for(settings),
             sum(not translation.ended for translation in found),
             sum(translation.looped for translation in found),
         )

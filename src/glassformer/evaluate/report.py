@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from glassformer.config import CorpusConfig
-from glassformer.errors import DataError
+from glassformer.errors import DataError, UsageError
 from glassformer.evaluate.comparison_page import draw_comparison
 from glassformer.evaluate.evaluation import Evaluation, comet_score, evaluate, read_test
-from glassformer.evaluate.scores import METRICS, Comparison, compare
+from glassformer.evaluate.scores import METRICS, Comparison, check_tokenize, compare
 
 __all__ = ["evaluate_systems"]
 
@@ -32,11 +32,14 @@ def evaluate_systems(
     say: Callable[[str], None],
 ) -> None:
     """Evaluate one system, or compare two of them, and print what came of it."""
+    if html is not None and len(systems) == 1:
+        raise UsageError("--html shows two systems side by side: give --compare OTHER")
+    check_tokenize(tokenize)
     test = read_test(corpus)
     found = []
     for system in systems:
         say(f"{system}: {len(test):,} sentences")
-        evaluation = evaluate(system, test, tokenize, engine, search, threads)
+        evaluation = evaluate(system, test, tokenize, engine, search, threads, say)
         if comet is not None:
             score = comet_score(comet, test, evaluation.hypotheses)
             evaluation = evaluation._replace(scores={**evaluation.scores, "COMET": score})
@@ -47,8 +50,6 @@ def evaluate_systems(
         html = html or Path("comparison.html")
         _write(html, draw_comparison(found[0], found[1], comparisons, test))
         say(f"{html} shows the sentences side by side")
-    elif html is not None:
-        raise DataError("--html shows two systems side by side: give --compare OTHER")
     if output is not None:
         _write(output, "".join(f"{text}\n" for text in found[0].hypotheses))
     console = Console()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from glassformer.errors import ConfigError, nearest
+
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
-__all__ = ["METRICS", "Comparison", "Score", "bleu", "compare", "measure", "sentence_scores"]
+__all__ = ["METRICS", "Comparison", "Score", "bleu", "check_tokenize", "compare", "measure", "sentence_scores"]
 
 METRICS: Final = ("BLEU", "chrF", "TER")
 _N_SAMPLES: Final = 1000  # of the paired bootstrap, Koehn 2004
@@ -36,6 +38,14 @@ class Comparison(NamedTuple):
     def is_significant(self) -> bool:
         """Whether chance is an unlikely explanation: p below 0.05."""
         return self.p_value < 0.05
+
+
+def check_tokenize(name: str) -> None:
+    """Say so if sacreBLEU has no such tokenizer, before hours are spent."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    if name not in BLEU.TOKENIZERS:
+        raise ConfigError(f"sacreBLEU has no tokenizer {name}; {nearest(name, BLEU.TOKENIZERS)}")
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Score:

@@ -228,7 +228,7 @@ def _map(place: _Place, position: int, column: int) -> _Parts:
     if place.constant("bias") is None:
         return _Parts(formula, numbers, terms, n_summed)
     bias = _constant(f"b[{column}]", place.constant("bias")[column])
-    return _Parts(f"{formula} + b[{column}]", f"{numbers} + {number(bias.value)}", [*terms, _single(bias)], n_summed)
+    return _Parts(f"b[{column}] + {formula}", f"{number(bias.value)} + {numbers}", [*terms, _single(bias)], n_summed)
 
 
 def _matmul_t(place: _Place) -> _Parts:

@@ -25,7 +25,7 @@ def print_models() -> None:
         bleu = f"{about.training['dev_bleu']:.1f}" if "dev_bleu" in about.training else ""
         rows.append((name, f"{about.src_lang} to {about.tgt_lang}", decimal(size), bleu, str(folder)))
     console = Console(highlight=False, soft_wrap=True)
-    console.print(table(("name", "languages", "weights", "dev BLEU", "folder, with its card README.md"), rows))
+    console.print(table(("name", "languages", "weights", "BLEU in training", "folder, with its card README.md"), rows))
 
 
 def print_info(model_name: str | Path) -> None:

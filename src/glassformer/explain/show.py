@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,7 +22,7 @@ from glassformer.explain.explanation import Explanation, parse_forced
 from glassformer.explain.pieces import cut_words
 from glassformer.explain.source import statement
 from glassformer.explain.terminal import heat_map, show, table
-from glassformer.model.trace import Entry, Trace
+from glassformer.model.trace import Entry
 from glassformer.text.vocab import EOS
 from glassformer.translate.translator import Translator
 
@@ -116,7 +118,7 @@ class Wanted(NamedTuple):
 def model_and_text(words: Sequence[str], model: str | None, needs_text: bool) -> tuple[str, str]:
     """Sort the words of the command: MODEL, unless an option names it or the one that ships will do; the sentence."""
     words = list(words)
-    if model is None and words and (len(words) > 1 or words[0] in shipped_models() or Path(words[0]).is_dir()):
+    if model is None and words and (len(words) > 1 or words[0] in shipped_models() or os.path.isdir(words[0])):
         model = words.pop(0)
     model = model or DEFAULT_MODEL
     if len(words) > 1:
@@ -170,7 +172,7 @@ def _walk(subject: Subject) -> Iterator[RenderableType]:
     passed = [entry for entry in trace.entries.values() if entry.address in first_layer]  # pre-norm has another order
     for place, entry in enumerate(passed, 2):
         yield from _station(place, first_layer[entry.address], entry, subject)
-    yield from _deeper(trace, subject)
+    yield from _all_heads(subject)
     yield from _steps(subject)
     yield from _beam(subject)
     yield from _alignment(subject)
@@ -194,7 +196,8 @@ def _title(subject: Subject) -> RenderableType:
 
 def _visible(text: str) -> str:
     """Draw control characters, so that no text can speak to the terminal."""
-    return "".join(chr(0x2400 + ord(letter)) if letter < " " else letter for letter in text).replace("\x7f", "\u2421")
+    text = re.sub(r"[\x00-\x1f]", lambda found: chr(0x2400 + ord(found[0])), text)
+    return re.sub(r"[\x7f-\x9f]", "\ufffd", text)
 
 
 def _cutting(subject: Subject) -> Iterator[RenderableType]:
@@ -283,10 +286,10 @@ def _cell(cell: Cell) -> RenderableType:
     return lines.append(f"\n  {cell.code.removeprefix('glassformer.')}  {code}", style="dim")
 
 
-def _deeper(trace: Trace, subject: Subject) -> Iterator[RenderableType]:
-    """Say of each layer and head above the first which pair of positions is strongest."""
+def _all_heads(subject: Subject) -> Iterator[RenderableType]:
+    """Say of each layer and head which pair of positions is strongest."""
     rows = []
-    for entry in trace.entries.values():
+    for entry in subject.recording.trace.entries.values():
         if not entry.address.endswith(".weights"):
             continue
         side, layer, kind = entry.address.split(".")[:3]

@@ -1,7 +1,10 @@
 """The same model with its weights laid out for translating on a CPU: the same numbers in a fraction of the time.
 
-B sentences, W prefixes of each, N = B * W, S source length, T tokens so far, D model width, H heads, K = D / H, V
+B sentences, W prefixes of each, N = B * W, S source length, C columns so far, D model width, H heads, K = D / H, V
 vocabulary.
+
+What the prefixes of a sentence have read stands in columns that they share, W more with each token, and each sees those
+of its own past: so prefixes part and end without a number being moved.
 
 Nothing is learned here and nothing looked at, so that no more is left of each layer than its arithmetic: weights lie
 as multiplication reads them fastest, and the factors sqrt(D) and 1 / sqrt(K) are in them.
@@ -29,8 +32,7 @@ __all__ = ["PackedState", "PackedTransformer", "can_pack"]
 _Map = Callable[[Tensor], Tensor]
 
 _USUAL: Final = 200  # rows
-_ROOM: Final = 16  # places that a decoder's memory has at first
-_SPARE: Final = 8  # places that it has for tokens to come when prefixes have moved
+_ROOM: Final = 16  # columns that a decoder's memory has at first
 
 
 def can_pack(model: Transformer) -> bool:
@@ -153,73 +155,125 @@ class _DecoderLayer(_Layer):
         self.cross_attention = _Attention(layer.cross_attention, of_source=True)
         self.before_cross, self.after_cross = _norms(layer.around_cross)
 
-    def __call__(self, x: Tensor, number: int, room: _Room, source: _Source) -> Tensor:
-        """Map the newest position `x` (N, D) of each prefix, and write its keys and values down."""
-        n_rows, width = x.shape
-        n_heads, size = self.n_heads, width // self.n_heads
-        parts = self.self_attention.query_and_memory(self.before_self(x)).view(n_rows, 3, width)
-        length = room.write(number, parts)
-        query = parts[:, 0].reshape(n_rows * n_heads, 1, size)
-        scores = torch.bmm(query, room.keys[number][:, :, :length])  # (N * H, 1, T)
-        context = torch.bmm(scores.softmax(2), room.values[number][:, :length])
-        x = self.after_self(self.self_attention.output.onto(context.view(n_rows, width), x))
+    def __call__(self, x: Tensor, number: int, room: _Room, past: Tensor | None, source: _Source) -> Tensor:
+        """Map the newest position `x` (N, D) of each prefix; `past` (B * H, W, C) bars the columns of others."""
+        batch, n_heads = source.batch, self.n_heads
+        parts = self.self_attention.query_and_memory(self.before_self(x)).view(len(x), 3, -1)
+        keys, values = room.write(number, parts)
+        context = _attend(_by_head(parts[:, 0], batch, n_heads), keys, values, past)
+        x = self.after_self(self.self_attention.output.onto(_by_prefix(context, batch, n_heads), x))
 
-        query = self.cross_attention.query(self.before_cross(x))
-        (keys, values), barrier = source.memories[number], source.barrier
-        n_beams = n_rows // source.batch
-        if n_beams == 1:
-            query = query.view(n_rows * n_heads, 1, size)
-        else:  # the prefixes of a sentence share its memory: (B * H, W, K)
-            query = query.view(source.batch, n_beams, n_heads, size).transpose(1, 2).reshape(-1, n_beams, size)
-        scores = torch.bmm(query, keys) if barrier is None else torch.baddbmm(barrier, query, keys)
-        context = torch.bmm(scores.softmax(2), values)
-        if n_beams > 1:
-            context = context.view(source.batch, n_heads, n_beams, size).transpose(1, 2).reshape(n_rows, width)
-        x = self.after_cross(self.cross_attention.output.onto(context.view(n_rows, width), x))
-        return self.feed(x)
+        entered, memory = self.before_cross(x), source.memories[number]
+        if isinstance(memory, _Absorbed):
+            x = memory(entered, n_heads).add_(x)
+        else:
+            query = _by_head(self.cross_attention.query(entered), batch, n_heads)
+            context = _attend(query, memory.keys, memory.values, source.barrier)
+            x = self.cross_attention.output.onto(_by_prefix(context, batch, n_heads), x)
+        return self.feed(self.after_cross(x))
+
+
+def _by_head(x: Tensor, batch: int, n_heads: int) -> Tensor:
+    """Lay (N, D) out as (B * H, W, K)."""
+    n_rows, width = x.shape
+    if n_rows == batch:
+        return x.reshape(n_rows * n_heads, 1, -1)
+    return x.view(batch, -1, n_heads, width // n_heads).transpose(1, 2).reshape(batch * n_heads, n_rows // batch, -1)
+
+
+def _by_prefix(context: Tensor, batch: int, n_heads: int) -> Tensor:
+    """Lay (B * H, W, K) out as (N, D)."""
+    n_prefixes = context.size(1)
+    if n_prefixes == 1:
+        return context.view(batch, -1)
+    return context.view(batch, n_heads, n_prefixes, -1).transpose(1, 2).reshape(batch * n_prefixes, -1)
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, barrier: Tensor | None) -> Tensor:
+    """Mix `values` (B * H, C, K) for the queries (B * H, W, K), but for those that `barrier` bars with -inf."""
+    scores = torch.bmm(query, keys) if barrier is None else torch.baddbmm(barrier, query, keys)
+    return torch.bmm(scores.softmax(2), values)
 
 
 class _Room:
-    """What all layers remember of prefixes, with places for tokens to come."""
+    """What all layers remember of the prefixes of each sentence, with columns for tokens to come."""
 
-    def __init__(self, shape: tuple[int, int, int], n_heads: int, places: int) -> None:
-        n_layers, n_rows, width = shape
-        self.n_heads, self.filled = n_heads, 0
-        self.buffer = torch.empty(places, n_layers, 2, n_rows, width)
-        heads = self.buffer.view(places, n_layers, 2, n_rows * n_heads, width // n_heads)
-        self.keys = [heads[:, layer, 0].permute(1, 2, 0) for layer in range(n_layers)]  # (N * H, K, places)
-        self.values = [heads[:, layer, 1].transpose(0, 1) for layer in range(n_layers)]  # (N * H, places, K)
+    def __init__(self, buffer: Tensor, filled: int) -> None:
+        self.buffer, self.filled = buffer, filled  # (layers, 2, B, H, columns, K)
+        self.keys, self.values = ([layer.flatten(0, 1) for layer in kind.unbind()] for kind in buffer.unbind(1))
 
-    def write(self, layer: int, parts: Tensor) -> int:
-        """Write the keys and values of the projected tokens (N, 3, D) in the first free place; count what is full."""
-        self.buffer[self.filled, layer] = parts[:, 1:].transpose(0, 1)
-        return self.filled + 1
+    def write(self, layer: int, parts: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the projected tokens (N, 3, D) into free columns; give all keys (B * H, K, C) and values."""
+        _, _, batch, n_heads, _, size = self.buffer.shape
+        new = parts.view(batch, -1, 3, n_heads, size)[:, :, 1:].permute(2, 0, 3, 1, 4)  # (2, B, H, W, K)
+        end = self.filled + new.size(3)
+        self.buffer[layer, :, :, :, self.filled : end] = new
+        return self.keys[layer][:, :end].mT, self.values[layer][:, :end]
 
-    def copy(self, length: int, places: int, rows: Tensor | None = None) -> _Room:
-        """Give what the first places hold, of all prefixes or of some, with more places."""
-        _, n_layers, _, n_rows, width = self.buffer.shape
-        room = _Room((n_layers, n_rows if rows is None else rows.size(0), width), self.n_heads, places)
-        if rows is None:
-            room.buffer[:length] = self.buffer[:length]
-        else:
-            torch.index_select(self.buffer[:length], 3, rows, out=room.buffer[:length])
-        room.filled = length
-        return room
+    def copy(self, columns: int, sentences: Tensor | None = None) -> _Room:
+        """Give the first columns of all sentences, or of some, and as many spare ones."""
+        buffer = self.buffer if sentences is None else self.buffer.index_select(2, sentences)
+        if sentences is None or columns >= buffer.size(4):
+            kept = buffer[:, :, :, :, :columns]
+            buffer = F.pad(kept, (0, 0, 0, columns + _ROOM))
+        return _Room(buffer, columns)
+
+
+class _Memory(NamedTuple):
+    """What the sources say to a layer, projected once; the prefixes of a sentence share it."""
+
+    keys: Tensor  # (B * H, K, S)
+    values: Tensor  # (B * H, S, K)
+
+    def keep(self, sentences: Tensor, batch: int) -> _Memory:
+        return _Memory(*(_keep(part, sentences, batch) for part in self))
+
+
+class _Absorbed(NamedTuple):
+    """The same of one short source, with the projections of query and output in it: less to read at each token."""
+
+    keys: Tensor  # (D, H * S)
+    bias: Tensor | None  # (H * S,)
+    values: Tensor  # (H * S, D)
+    output_bias: Tensor | None  # (D,)
+
+    @classmethod
+    def of(cls, memory: _Memory, attention: _Attention) -> _Absorbed:
+        (n_heads, size, _), query, output = memory.keys.shape, attention.query, attention.output
+        into = query.across.view(-1, n_heads, size).transpose(0, 1)  # (H, D, K)
+        keys = torch.bmm(into, memory.keys).transpose(0, 1).flatten(1)
+        bias = None if query.bias is None else torch.bmm(query.bias.view(n_heads, 1, size), memory.keys).flatten()
+        values = torch.bmm(memory.values, output.across.view(n_heads, size, -1)).flatten(0, 1)
+        return cls(keys, bias, values, output.bias)
+
+    def __call__(self, x: Tensor, n_heads: int) -> Tensor:
+        """Give what the attention adds to each prefix (W, D)."""
+        scores = torch.mm(x, self.keys)
+        if self.bias is not None:
+            scores.add_(self.bias)
+        weights = scores.view(len(x), n_heads, -1).softmax(2).view(len(x), -1)
+        added = torch.mm(weights, self.values)
+        return added if self.output_bias is None else added.add_(self.output_bias)
 
 
 class _Source(NamedTuple):
-    """The sources, projected once; the prefixes of a sentence share them."""
+    """The sources as all layers see them."""
 
     batch: int
-    memories: tuple[tuple[Tensor, Tensor], ...]  # a layer: keys (B * H, K, S) and values (B * H, S, K)
+    memories: tuple[_Memory | _Absorbed, ...]
     barrier: Tensor | None  # (B * H, 1, S) -inf where there is padding
 
     def keep(self, sentences: Tensor) -> _Source:
-        def kept(tensor: Tensor) -> Tensor:
-            return tensor.view(self.batch, -1, *tensor.shape[1:]).index_select(0, sentences).flatten(0, 1)
+        if self.batch == 1:
+            return self
+        memories = tuple(memory.keep(sentences, self.batch) for memory in self.memories if isinstance(memory, _Memory))
+        barrier = None if self.barrier is None else _keep(self.barrier, sentences, self.batch)
+        return _Source(sentences.size(0), memories, barrier)
 
-        memories = tuple((kept(keys), kept(values)) for keys, values in self.memories)
-        return _Source(sentences.size(0), memories, None if self.barrier is None else kept(self.barrier))
+
+def _keep(rows: Tensor, sentences: Tensor, batch: int) -> Tensor:
+    """Keep the rows of some of the sentences, which all have equally many."""
+    return rows.view(batch, -1, *rows.shape[1:]).index_select(0, sentences).flatten(0, 1)
 
 
 class PackedState(NamedTuple):
@@ -228,33 +282,42 @@ class PackedState(NamedTuple):
     source: _Source
     room: _Room | None  # none before the first token
     length: int  # tokens read so far
-    rows: Tensor | None = None  # (N,) of the room, where the prefixes are; None: they are all of it, in order
+    columns: int  # that they take in the room
+    past: Tensor | None = None  # (N, C) -inf where a column is not of a prefix's own past; None: each sees all
+    sentences: Tensor | None = None  # (B,) of the room, that go on; None: all
 
     def select(self, rows: Tensor) -> PackedState:
-        """Keep, repeat or reorder prefixes within their sentences; they move with the next step, all at once."""
+        """Keep, repeat or reorder prefixes within their sentences."""
         assert self.room is not None, "a token is read before prefixes part"
-        return self._replace(rows=rows if self.rows is None else self.rows.index_select(0, rows))
+        if self.past is None and rows.size(0) == self.source.batch:
+            return self
+        past = torch.zeros(self.source.batch, self.columns) if self.past is None else self.past
+        return self._replace(past=past.index_select(0, rows))
 
     def keep(self, sentences: Tensor) -> PackedState:
-        """Go on with some sentences only."""
-        kept = self._replace(source=self.source.keep(sentences))
-        if self.room is None:
-            return kept
-        n_rows = self.room.buffer.size(3) if self.rows is None else self.rows.size(0)
-        width = n_rows // self.source.batch
-        if width == 1:
-            return kept.select(sentences)
-        return kept.select((sentences.unsqueeze(1) * width + torch.arange(width)).flatten())
+        """Go on with some sentences only; the others leave the room with the next step."""
+        past = None if self.past is None else _keep(self.past, sentences, self.source.batch)
+        kept = sentences if self.sentences is None else self.sentences.index_select(0, sentences)
+        return self._replace(source=self.source.keep(sentences), past=past, sentences=kept)
 
-    def with_room(self, shape: tuple[int, int, int], n_heads: int) -> _Room:
-        """Give a room in which the next token can be written, and in which nobody else has written it."""
-        if self.room is None:
-            return _Room(shape, n_heads, _ROOM)
-        if self.rows is not None:
-            return self.room.copy(self.length, self.length + _SPARE, self.rows)
-        if self.room.filled == self.length < self.room.buffer.size(0):
-            return self.room
-        return self.room.copy(self.length, 2 * (self.length + 1))
+    def next_room(self, n_layers: int, n_rows: int, n_heads: int, size: int) -> _Room:
+        """Give a room in which the next tokens can be written, and in which nobody else has written them."""
+        batch, room = self.source.batch, self.room
+        if room is None:
+            return _Room(torch.empty(n_layers, 2, batch, n_heads, n_rows // batch * _ROOM, size), 0)
+        if self.sentences is not None and batch < room.buffer.size(2):
+            room = room.copy(self.columns, self.sentences)
+        has_place = self.columns + n_rows // batch <= room.buffer.size(4)
+        return room if has_place and room.filled == self.columns else room.copy(self.columns)
+
+    def next_past(self, n_rows: int) -> Tensor | None:
+        """Let each prefix see its own newest column, too (N, C + W)."""
+        width = n_rows // self.source.batch
+        if self.past is None and width == 1:
+            return None
+        past = torch.zeros(n_rows, self.columns) if self.past is None else self.past
+        newest = torch.full((width, width), -torch.inf).fill_diagonal_(0.0).repeat(self.source.batch, 1)
+        return torch.cat([past, newest], dim=1)
 
 
 class _Embedding(NamedTuple):
@@ -310,27 +373,35 @@ class PackedTransformer:
         batch, length, width = memory.states.shape
         n_heads = self.config.n_heads
         states = memory.states.flatten(0, 1)
-        memories = []
+        memories = list[_Memory | _Absorbed]()
         for layer in self.decoder:
             parts = layer.cross_attention.memory(states).view(batch, length, 2, n_heads, width // n_heads)
             keys, values = parts[:, :, 0].permute(0, 2, 3, 1), parts[:, :, 1].transpose(1, 2)
-            memories.append((keys.flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous()))
+            memory_of = _Memory(keys.flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous())
+            is_short = batch == 1 and memory.allowed is None and n_heads * length < width + length
+            memories.append(_Absorbed.of(memory_of, layer.cross_attention) if is_short else memory_of)
         barrier = None
         if memory.allowed is not None:
             barrier = (
                 states.new_zeros(batch, n_heads, 1, length).masked_fill_(~memory.allowed, -torch.inf).flatten(0, 1)
             )
-        return PackedState(_Source(batch, tuple(memories), barrier), None, 0)
+        return PackedState(_Source(batch, tuple(memories), barrier), None, 0, 0)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: PackedState) -> tuple[Tensor, PackedState]:
         """Read the next token (N, 1) of each prefix and give the logits (N, 1, V) after it."""
-        n_rows = tokens.size(0)
-        source = state.source
-        room = state.with_room((len(self.decoder), n_rows, self.config.d_model), self.config.n_heads)
+        n_rows, n_heads, source = tokens.size(0), self.config.n_heads, state.source
+        room = state.next_room(len(self.decoder), n_rows, n_heads, self.config.d_model // n_heads)
+        past = state.next_past(n_rows)
+        seen = None if past is None else _over_heads(past, source.batch, n_heads)
         x = self.tgt_embedding(tokens, state.length).squeeze(1)  # (N, D)
         for number, layer in enumerate(self.decoder):
-            x = layer(x, number, room, source)
-        room.filled = state.length + 1
+            x = layer(x, number, room, seen, source)
+        room.filled += n_rows // source.batch
         logits = self.output(self.end_of_decoder(x))
-        return logits.unsqueeze(1), PackedState(source, room, room.filled)
+        return logits.unsqueeze(1), PackedState(source, room, state.length + 1, room.filled, past)
+
+
+def _over_heads(past: Tensor, batch: int, n_heads: int) -> Tensor:
+    """Repeat what prefixes see (N, C) for each head (B * H, W, C)."""
+    return past.view(batch, 1, -1, past.size(1)).expand(-1, n_heads, -1, -1).flatten(0, 1)

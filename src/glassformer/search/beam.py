@@ -95,7 +95,7 @@ def beam_search(
             found = merge(found, _places(beam.sentences, groups), _ended(beam, choice, coverage, config))
         state = state.select(_rows(choice, beam))
         beam = beam.follow(choice, coverage)
-        if config.stop == "first" and not choice.any_ends and not config.groups > 1 and (beam.total > -math.inf).all():
+        if config.stop == "first" and not choice.any_ends and groups == 1 and (beam.total > -math.inf).all():
             continue  # nothing ended, so nothing is over
 
         is_open = _is_open(found, beam, config)  # (B, G)

@@ -45,7 +45,7 @@ class Choice(NamedTuple):
 class _Candidates(NamedTuple):
     """Candidates of one group, in order of preference; one more than needed, to see how near it was."""
 
-    preference: Tensor  # (B, C + 1) what is compared: log-probability without the cost of diversity
+    preference: Tensor  # (B, C + 1) what is compared: log-probability less the cost of diversity
     sums: Tensor  # (B, C + 1)
     parent: Tensor  # (B, C + 1)
     token: Tensor  # (B, C + 1)

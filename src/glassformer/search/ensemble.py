@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from glassformer.search.hypotheses import Step
+from glassformer.search.rules import log_softmax
 
 __all__ = ["States", "ensemble", "mean_log_probs"]
 
@@ -43,5 +44,5 @@ def ensemble(steps: Sequence[Step[Any]]) -> Step[States]:
 
 def mean_log_probs(logits: Sequence[Tensor]) -> Tensor:
     """Take the mean of the probabilities that logits (..., V) stand for, and its logarithm."""
-    log_probs = torch.stack([each.log_softmax(dim=-1) for each in logits])
+    log_probs = torch.stack([log_softmax(each) for each in logits])
     return log_probs.logsumexp(dim=0) - math.log(len(logits))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 __all__ = ["top"]
 
-_MANY: Final = 64  # rows times groups, below which it is not worth the trouble
+_MANY: Final = 4096  # rows times groups, below which it is not worth the trouble
 _SIZES: Final = range(80, 15, -1)
 
 
@@ -23,7 +23,7 @@ def top(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     batch, count = values.shape
     size = next((size for size in _SIZES if count % size == 0), 1)
     n_groups = count // size
-    if size == 1 or n_groups <= k or batch * n_groups < _MANY * 64:
+    if size == 1 or n_groups <= k or batch * n_groups < _MANY:
         best, where = values.topk(k)
         return best, where
     groups = values.view(batch, size, n_groups)  # numbers that lie n_groups apart

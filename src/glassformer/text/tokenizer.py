@@ -384,12 +384,11 @@ class _Sample:
         for part in _CUT.split(_without_surrogates(text)):
             for start in range(0, len(part), _LONGEST_LINE):
                 line = part[start : start + _LONGEST_LINE]
-                place = self._seen if self._seen < self._limit else self._random.randrange(self._seen + 1)
-                self._seen += 1
-                if place == len(self.lines):
+                if len(self.lines) < self._limit:
                     self.lines.append(line)
-                elif place < self._limit:
+                elif (place := self._random.randrange(self._seen + 1)) < self._limit:
                     self.lines[place] = line
+                self._seen += 1
 
 
 def _train(lines: list[str], config: TokenizerConfig) -> bytes:

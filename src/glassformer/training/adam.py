@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.config import TrainingConfig
-from glassformer.errors import RunError
 
 __all__ = ["MOMENTS", "Adam"]
 
@@ -24,8 +23,6 @@ class Adam:
     """Adam (Kingma and Ba 2015), or AdamW (Loshchilov and Hutter 2019) with its decay on matrices."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], config: TrainingConfig) -> None:
-        if config.weight_decay and config.optimizer == "adam":
-            raise RunError(f"weight_decay={config.weight_decay} needs optimizer=adamw: the paper's Adam has none")
         self.config, self.lr = config, config.lr
         self.state: dict[nn.Parameter, dict[str, Tensor]] = {}
         parameters = list(parameters)

@@ -8,23 +8,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from glassformer.convert.folder import CONFIG, About, read_config, save_model
+from glassformer.convert.folder import CONFIG, About, read_config, refuse_to_overwrite, save_model
 from glassformer.errors import RunError
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.training.checkpoint import load_checkpoint, whole_checkpoints
-from glassformer.training.recipe import read_recipe
-from glassformer.training.run import CHECKPOINTS, RUN
+from glassformer.training.checkpoint import load_checkpoint, newest_checkpoints
+from glassformer.training.history import read_run
+from glassformer.training.run import CHECKPOINTS
 
 __all__ = ["average_checkpoints", "average_run"]
 
 
 def average_run(run: Path, out: Path, last: int) -> None:
     """Average the newest checkpoints of a run into a model folder."""
-    checkpoints = whole_checkpoints(run / CHECKPOINTS)[-last:]
+    recipe = read_run(run)
+    refuse_to_overwrite(out)
+    checkpoints = newest_checkpoints(run / CHECKPOINTS, last)
     weights = average_checkpoints(checkpoints)
     tokenizers = Tokenizers.load(run)
-    recipe = read_recipe(run / RUN, {})
     model = Transformer(recipe.model_settings(tokenizers.src.vocab_size, tokenizers.tgt.vocab_size))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -33,6 +34,7 @@ def average_run(run: Path, out: Path, last: int) -> None:
     known = {
         "src_lang": recipe.src_lang,
         "tgt_lang": recipe.tgt_lang,
+        "lower_capitals": recipe.lower_capitals,
         "tokenizer_sha256": tuple(tokenizer.sha256 for tokenizer in tokenizers),
         "training": {"averaged": len(checkpoints)},  # dev has not seen these weights
     }

@@ -23,7 +23,16 @@ from torch import Tensor
 
 from glassformer.errors import RunError
 
-__all__ = ["Checkpoint", "Tensors", "load_checkpoint", "load_latest", "prune", "save_checkpoint", "whole_checkpoints"]
+__all__ = [
+    "Checkpoint",
+    "Tensors",
+    "load_checkpoint",
+    "load_latest",
+    "newest_checkpoints",
+    "prune",
+    "save_checkpoint",
+    "whole_checkpoints",
+]
 
 _LATEST: Final = "latest"
 _STATE: Final = "state.json"
@@ -42,7 +51,7 @@ class Checkpoint(NamedTuple):
 
 def save_checkpoint(folder: Path, step: int, tensors: Tensors, state: Mapping[str, Any]) -> Path:
     """Write a checkpoint into `folder` and point `latest` at it, or leave everything as it was."""
-    name = f"step-{step:08d}"
+    name = _name(step)
     draft = folder / f"{_UNFINISHED}{name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,10 +115,19 @@ def whole_checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if path.is_dir())
 
 
+def newest_checkpoints(folder: Path, count: int) -> list[Path]:
+    """List the newest of them, oldest first; never the beginning, which has learned nothing."""
+    return [path for path in whole_checkpoints(folder) if path.name != _name(0)][-count:]
+
+
 def prune(folder: Path, keep: int) -> None:
     """Delete all but the newest `keep` checkpoints."""
     for path in whole_checkpoints(folder)[:-keep]:
         shutil.rmtree(path)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
 
 
 def _whole_one(folder: Path) -> str:

@@ -21,6 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.errors import RunError
+from glassformer.model.device import find_device
 from glassformer.model.transformer import Transformer
 
 __all__ = ["World", "exchange", "meet", "own", "share_like", "spread", "whole", "world"]
@@ -59,7 +60,7 @@ class World(NamedTuple):
 @contextmanager
 def world(device: str) -> Iterator[World]:
     """Join the processes that torchrun started, for as long as the block lasts; alone, be the whole world."""
-    kind = _device(device)
+    kind = find_device(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield World(0, 1, kind, is_restarted=False)
@@ -153,18 +154,3 @@ def _ask(tensor: Tensor, method: str) -> Tensor:
     """Ask a DTensor, known by what it can do as importing its class takes 45 MB; others are their own answer."""
     answer: Tensor = getattr(tensor, method, lambda: tensor)()
     return answer
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise RunError(f"device={name}: no such device; known: auto, cpu, cuda, mps") from None
-    missing = {"cuda": not torch.cuda.is_available(), "mps": not torch.backends.mps.is_available()}
-    if missing.get(device.type, False):
-        raise RunError(f"device={name}: this machine or this build of torch has none; device=auto takes what there is")
-    return device

@@ -118,7 +118,9 @@ class Learner:
                 if f"step.{name}" in tensors["optimizer"]:
                     saved = {moment: tensors["optimizer"][f"{moment}.{name}"] for moment in MOMENTS}
                     self.optimizer.state[parameter] = {
-                        moment: tensor.clone() if moment == "step" else share_like(tensor, parameter)
+                        moment: tensor.to(parameter.device, copy=True)
+                        if moment == "step"
+                        else share_like(tensor, parameter)
                         for moment, tensor in saved.items()
                     }
         self.optimizer.zero_grad()

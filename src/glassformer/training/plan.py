@@ -22,8 +22,9 @@ from glassformer.data.batches import Batches
 from glassformer.data.formats import Faults, corpus_size, open_corpora, open_corpus
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
-from glassformer.data.workers import Worker
+from glassformer.data.workers import Worker, WorkerLostError
 from glassformer.errors import ConfigError, DataError, RunError
+from glassformer.evaluate.scores import check_tokenize
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
 from glassformer.training.distributed import world
 from glassformer.training.history import duration
@@ -93,13 +94,14 @@ class Whole(NamedTuple):
 def forecast(recipe: Recipe, seconds: float, say: _Say) -> Forecast:
     """Measure for some seconds and say what the whole run will take; the folder of the run is only read."""
     notes: list[str] = []
+    check_tokenize(recipe.bleu_tokenize)
     with world(recipe.training.device) as here:  # a device that is not there is an error at once
         free = torch.cuda.mem_get_info(here.device)[0] if here.device.type == "cuda" else _free_memory()
     n_processes = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="glassformer-plan-") as name:
         folder = Path(name)
         say("reading the corpora")
-        dev = list(open_corpora(recipe.dev, Faults()))
+        dev = list(open_corpora(recipe.dev, Faults(), recipe.reader.on_fault))
         if not dev:
             raise DataError(f"{recipe.dev[0].path}: no pair to look at")
         sample = _sample(recipe, folder)
@@ -149,7 +151,7 @@ def extrapolate(recipe: Recipe, found: Found, whole: Whole, free: int, notes: Se
     candidates = (3 + bool(config.ema)) if config.choose == "auto" else 1
     preparing = found.start_seconds + whole.seconds
     looking = found.look_seconds * (n_looks + candidates)
-    saving = found.save_seconds * (n_saves + min(config.average_last, n_saves))  # reading takes as long
+    saving = found.save_seconds * (n_saves + min(config.average_last, n_saves - 1))  # reading takes as long
     sooner = [f"patience={config.patience} may end it sooner"] if config.patience else []
     n_parameters = sum(found.parameters.values())
     weights = n_parameters * _BYTES
@@ -284,9 +286,7 @@ def _probe(task: Task) -> Found:
     try:
         worker.ask(task, last=True)
         found = worker.answer()
-    except DataError as error:
-        if "ended by itself" not in str(error):
-            raise
+    except WorkerLostError:
         raise RunError(
             f"the probe was killed, probably out of memory: choose max_tokens below {task.recipe.batch.max_tokens} and "
             f"accumulate above {task.recipe.training.accumulate} to train alike in less"

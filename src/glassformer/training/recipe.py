@@ -8,9 +8,10 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
 
 from glassformer.config import (
     PRESETS,
@@ -24,11 +25,13 @@ from glassformer.config import (
     TrainingConfig,
     preset,
 )
+from glassformer.convert.folder import read_config
 from glassformer.errors import ConfigError, UsageError, nearest
 
 __all__ = ["Recipe", "flags", "parse_words", "read_recipe", "to_toml"]
 
 _CORPORA: Final = ("train", "dev")
+_FOLDERS: Final = ("out", "vocabulary", "init")
 
 
 class Recipe(Settings):
@@ -53,8 +56,26 @@ class Recipe(Settings):
     search: SearchConfig = SearchConfig()
 
     def model_settings(self, src_vocab: int, tgt_vocab: int) -> ModelConfig:
-        """Make the model's settings, now that the vocabularies are known."""
-        return preset(self.preset, **{"src_vocab": src_vocab, "tgt_vocab": tgt_vocab, **self.model})
+        """Make the model's settings, now that the vocabularies are known; of `init` only dropout can be changed."""
+        if self.init is None:
+            values = {**self.model, "src_vocab": src_vocab, "tgt_vocab": tgt_vocab}
+            return self._within_positions(ModelConfig.parse({**preset(self.preset).model_dump(), **values}, "model"))
+        base = read_config(self.init).model.model_dump()
+        for name, value in self.model.items():
+            if "dropout" not in name and value != base.get(name, value):
+                raise ConfigError(
+                    f"model.{name}={value!r}: the run starts from {self.init}, which has {base[name]!r}; "
+                    f"leave out model.{name} or init"
+                )
+        return self._within_positions(ModelConfig.parse({**base, **self.model}, f"init={self.init}"))
+
+    def _within_positions(self, model: ModelConfig) -> ModelConfig:
+        if model.positions != "none" and self.reader.max_length > model.max_positions:
+            raise ConfigError(
+                f"reader.max_length={self.reader.max_length} lets in what is longer than the model's "
+                f"max_positions={model.max_positions}; lower the one or raise the other"
+            )
+        return model
 
 
 def read_recipe(path: Path | None, changes: Mapping[str, Any]) -> Recipe:
@@ -73,6 +94,8 @@ def read_recipe(path: Path | None, changes: Mapping[str, Any]) -> Recipe:
         place = values
         for part in filter(None, section.split(".")):
             place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{where}: {part} is a table of settings, not {place!r}")
         place[leaf] = value
     for side in _CORPORA:
         if side not in values:
@@ -82,6 +105,9 @@ def read_recipe(path: Path | None, changes: Mapping[str, Any]) -> Recipe:
         given = values[side] if isinstance(values[side], list) else [values[side]]
         base = path.parent if path and side not in changes else Path()
         values[side] = [_corpus(item, where, base) for item in given]
+    for name in _FOLDERS:
+        if isinstance(values.get(name), str):
+            values[name] = _expand(values[name])
     recipe = Recipe.parse(values, where)
     recipe.model_settings(100, 100)  # a wrong size is found now, not after the tokenizer is trained
     return recipe
@@ -110,9 +136,10 @@ def _expand(text: str) -> str:
 def flags() -> dict[str, str]:
     """List every setting by its dotted name, with what it means."""
     names = dict(_leaves(Recipe))
+    usual = preset(Recipe.model_fields["preset"].default)
     for name, field in ModelConfig.model_fields.items():
         if name not in ("src_vocab", "tgt_vocab"):
-            names[f"model.{name}"] = field.description or ""
+            names[f"model.{name}"] = _meaning(field, getattr(usual, name))
     return names
 
 
@@ -121,8 +148,14 @@ def _leaves(cls: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from _leaves(kind, f"{prefix}{name}.")
-        elif name != "model":
-            yield prefix + name, field.description or ""
+        elif prefix or name != "model":
+            yield prefix + name, _meaning(field, None if field.is_required() else field.default)
+
+
+def _meaning(field: FieldInfo, default: object) -> str:
+    """Say what a setting is, the words it may be, and what it is when nobody says."""
+    choices = f"({', '.join(get_args(field.annotation))})" if get_origin(field.annotation) is Literal else ""
+    return " ".join(filter(None, (field.description, choices, f"[{default}]" if default not in (None, "") else "")))
 
 
 def parse_words(words: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
@@ -146,7 +179,7 @@ def parse_words(words: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
         if path in _CORPORA:
             found.setdefault(path, []).append(value)
         else:
-            found[path] = _value(value)
+            found[path] = value if path in _FOLDERS else _value(value)  # 2025-01-02 is a folder, too
     return recipe, found
 
 

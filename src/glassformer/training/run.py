@@ -51,8 +51,8 @@ def _begun_with(path: Path) -> Recipe:
 
 
 def changed_settings(before: Recipe, after: Recipe) -> list[str]:
-    """Say of each setting that differs what it was and what it is."""
-    old, new = (dict(flat(recipe.model_dump(mode="json"))) for recipe in (before, after))
+    """Say of each setting that differs what it was and what it is; a folder may have been moved."""
+    old, new = (dict(flat(recipe.model_dump(mode="json", exclude={"out"}))) for recipe in (before, after))
     names = sorted({*old, *new})
     return [f"{name} was {old.get(name)}, is {new.get(name)}" for name in names if old.get(name) != new.get(name)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +14,11 @@ from glassformer.config import CorpusConfig
 from glassformer.convert.folder import load_model
 from glassformer.convert.shipped import find_model
 from glassformer.data.batches import Batches
-from glassformer.data.formats import Faults, open_corpus
+from glassformer.data.formats import Faults, OnFault, open_corpora
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
-from glassformer.errors import ConfigError
+from glassformer.errors import ConfigError, DataError
+from glassformer.evaluate.scores import check_tokenize
 from glassformer.model.allocator import keep_large_blocks
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
@@ -40,11 +40,15 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
     if recipe.out is None:
         raise ConfigError("where should the run go? give --out FOLDER")
     config = recipe.training
+    check_tokenize(recipe.bleu_tokenize)
     with (
         world(config.device) as here,
         reporter(config.max_updates, json_logs, quiet=not here.is_first) as report,
     ):
         tune(here, config.threads)
+        dev = list(_pairs(recipe.dev, recipe.reader.on_fault, report))
+        if not dev:
+            raise DataError(f"{recipe.dev[0].path}: no pair to look at")
         if here.is_first:
             # Who is started anew after an accident goes on, also where the command said to begin afresh.
             for change in claim(recipe.out, recipe, fresh and not here.is_restarted, accept_changes):
@@ -65,13 +69,15 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
             batches = Batches(prepared, recipe.batch, recipe.seed, model.start_id, here.rank, here.size)
             judge = Judge(
                 model.config,
-                list(_pairs(recipe.dev, report)),
+                dev,
                 tokenizers,
                 recipe.search,
                 here.device,
                 config.validate_on,
                 recipe.bleu_tokenize,
             )
+            if len(judge.dev) < len(dev):
+                report.say(f"dev: {len(dev) - len(judge.dev)} pairs are longer than the model can read, and left out")
             Trainer(recipe, recipe.out, learner, batches, judge, here, report).run()
     return recipe.out
 
@@ -96,9 +102,9 @@ class _Preparing:
             self.last = time.monotonic()
 
 
-def _pairs(corpora: tuple[CorpusConfig, ...], report: Reporter) -> Iterator[Pair]:
+def _pairs(corpora: tuple[CorpusConfig, ...], on_fault: OnFault, report: Reporter) -> Iterator[Pair]:
     faults = Faults()
-    yield from chain.from_iterable(open_corpus(corpus, faults, "skip") for corpus in corpora)
+    yield from open_corpora(corpora, faults, on_fault)
     for line in faults.report():
         report.say(line)
 
@@ -111,7 +117,8 @@ def _tokenizers(recipe: Recipe, out: Path, here: World, report: Reporter) -> Tok
             Tokenizers.load(given).save(out)
         else:
             report.say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} pieces")
-            train_tokenizers(((p.src, p.tgt) for p in _pairs(recipe.train, report)), recipe.tokenizer).save(out)
+            pairs = _pairs(recipe.train, recipe.reader.on_fault, report)
+            train_tokenizers(((pair.src, pair.tgt) for pair in pairs), recipe.tokenizer).save(out)
     here.wait()
     return Tokenizers.load(out)
 
@@ -119,6 +126,7 @@ def _tokenizers(recipe: Recipe, out: Path, here: World, report: Reporter) -> Tok
 def make_model(recipe: Recipe, src_vocab: int, tgt_vocab: int) -> Transformer:
     """Make the model that a run begins with: seeded weights, or those of another model."""
     torch.manual_seed(recipe.seed)
+    model = Transformer(recipe.model_settings(src_vocab, tgt_vocab))
     if recipe.init is not None:
-        return load_model(recipe.init).float().train()
-    return Transformer(recipe.model_settings(src_vocab, tgt_vocab))
+        model.load_state_dict(load_model(recipe.init).float().state_dict())
+    return model

@@ -1,4 +1,4 @@
-"""A training run from beginning to end: claim the folder, go on where it stopped, update, look at dev, finish."""
+"""A training run from beginning to end: go on where it stopped, update, look at dev, finish."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Final, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from glassformer.model.transformer import Transformer
 from glassformer.training.average import average_checkpoints
 from glassformer.training.board import Board
 from glassformer.training.card import write_card
-from glassformer.training.checkpoint import Checkpoint, load_latest, prune, save_checkpoint, whole_checkpoints
+from glassformer.training.checkpoint import Checkpoint, load_latest, newest_checkpoints, prune, save_checkpoint
 from glassformer.training.distributed import World
 from glassformer.training.learner import Learner, NotFinite, Update
 from glassformer.training.progress import Reporter
@@ -113,10 +114,15 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end, or until somebody asks to stop."""
-        with closing(self.board):
-            self._resume()
-            self._train()
-            self._finish()
+        try:
+            with closing(self.board):
+                self._resume()
+                self._train()
+                self._finish()
+        except (OSError, SafetensorError) as error:
+            raise RunError(
+                f"{self.out} could not be written: {error}; mend it and give the same command again"
+            ) from None
 
     def _train(self) -> None:
         with self._listening(), ThreadPoolExecutor(1) as reader:
@@ -128,7 +134,8 @@ class Trainer:
                 try:
                     update = self._update(work)
                 except NotFinite as event:
-                    coming.cancel()
+                    if not coming.cancel():
+                        coming.exception()  # the reader and `place` share one open epoch, so one at a time
                     self._roll_back(event, work)
                     coming = reader.submit(self._read, self.course.epoch, self.course.batch)
                     clock = _Clock()
@@ -296,7 +303,7 @@ class Trainer:
 
     def _finish(self) -> None:
         """Choose the weights that the run ends with and write them as a model folder."""
-        average = average_checkpoints(whole_checkpoints(self.out / CHECKPOINTS)[-self.config.average_last :])
+        average = average_checkpoints(newest_checkpoints(self.out / CHECKPOINTS, self.config.average_last))
         last = self.learner.weights()
         ema = self.learner.tensors().get("ema")
         if not self.world.is_first:
@@ -308,8 +315,6 @@ class Trainer:
         if ema is not None:
             candidates["ema"] = ema
         if self.config.choose != "auto":
-            if self.config.choose not in candidates:
-                raise RunError(f"choose={self.config.choose}: this run has only {', '.join(sorted(candidates))}")
             candidates = {self.config.choose: candidates[self.config.choose]}
         verdicts = {name: self.judge(weights) for name, weights in candidates.items()}
         chosen = max(verdicts, key=lambda name: self._score(verdicts[name]))
@@ -325,7 +330,7 @@ class Trainer:
         self.judge.tokenizers.save(self.out)
         write_report(self.out)
         write_card(self.out)
-        self.report.say(f"{chosen} is the best on dev and is now {self.out / WEIGHTS}")
+        self.report.say(f"the {chosen} weights are now {self.out / WEIGHTS}")
         self.world.wait()
 
     def _choose_search(self, weights: Mapping[str, Tensor], verdict: Verdict) -> tuple[SearchConfig, Verdict]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import compress
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,14 +13,18 @@ from torch import Tensor
 from glassformer.config import ModelConfig, SearchConfig
 from glassformer.data.batches import collate
 from glassformer.data.pair import Pair
+from glassformer.errors import DataError
 from glassformer.evaluate.scores import bleu
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.text.vocab import PAD
 from glassformer.training.loss import cross_entropy
+from glassformer.translate.mbr import agreement
 from glassformer.translate.torch_engine import translate_ids
 
 __all__ = ["Judge", "Sample", "Verdict"]
+
+_BATCH: Final = 64  # sentences
 
 
 class Sample(NamedTuple):
@@ -70,21 +75,25 @@ class Judge:
     ) -> None:
         self.model = Transformer(config).to(device).eval()
         self.tokenizers, self.search, self.tokenize = tokenizers, search, tokenize
-        self.dev = list(dev)
+        sources = tokenizers.src.encode_batch([pair.src for pair in dev])
+        targets = tokenizers.tgt.encode_batch([pair.tgt for pair in dev])
+        limit = config.max_positions if config.positions != "none" else math.inf
+        fits = [max(len(src), len(tgt)) < limit for src, tgt in zip(sources, targets, strict=True)]
+        self.dev = list(compress(dev, fits))
+        self.sources, self.targets = (list(compress(rows, fits)) for rows in (sources, targets))
+        if not self.dev:
+            raise DataError(f"all {len(dev)} pairs of dev are longer than the model's max_positions={limit}")
         count = min(translated, len(self.dev))
         self.translated = [i * len(self.dev) // count for i in range(count)]  # evenly, as dev may be several files
-        self.sources = tokenizers.src.encode_batch([pair.src for pair in self.dev])
-        self.targets = tokenizers.tgt.encode_batch([pair.tgt for pair in self.dev])
 
     def __call__(self, weights: Mapping[str, Tensor], search: SearchConfig | None = None) -> Verdict:
         """Measure `weights` on dev, searched as the recipe says or otherwise."""
         for name, parameter in self.model.named_parameters():
             parameter.data = weights[name].to(parameter.device)  # lent, not copied
-        hypotheses = [""] * len(self.translated)
-        for number, found in translate_ids(
-            self.model, [self.sources[i] for i in self.translated], search or self.search
-        ):
-            hypotheses[number] = self.tokenizers.tgt.decode(found[0].tokens)
+        hypotheses, search = [""] * len(self.translated), search or self.search
+        for number, found in translate_ids(self.model, [self.sources[i] for i in self.translated], search):
+            ways = [self.tokenizers.tgt.decode(way.tokens) for way in found]
+            hypotheses[number] = max(zip(agreement(ways), ways, strict=True))[1] if search.method == "mbr" else ways[0]
         asked = [self.dev[i] for i in self.translated]
         score = bleu(hypotheses, [pair.tgt for pair in asked], self.tokenize)
         shown = (len(asked) // 3, 2 * len(asked) // 3)
@@ -95,8 +104,8 @@ class Judge:
     def _loss(self) -> float:
         total, count = 0.0, 0
         order = sorted(range(len(self.dev)), key=lambda i: (len(self.targets[i]), len(self.sources[i])))
-        for start in range(0, len(order), 64):
-            numbers = order[start : start + 64]
+        for start in range(0, len(order), _BATCH):
+            numbers = order[start : start + _BATCH]
             batch = collate(
                 [self.sources[i] for i in numbers], [self.targets[i] for i in numbers], self.model.start_id
             ).to(self.model.output.weight.device)

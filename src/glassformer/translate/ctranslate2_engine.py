@@ -69,7 +69,7 @@ class CTranslate2Engine:
 
     def refuses(self, request: Request) -> str | None:
         """Say what of the request this engine cannot do, or not as the torch engine does it, or None."""
-        search = request.search
+        search, rules = request.search, _rules(request)
         reasons = {
             f"method={search.method}": search.method != "beam",  # its draws cannot be repeated
             f"length_penalty={search.length_penalty}": search.length_penalty < 0,
@@ -79,7 +79,7 @@ class CTranslate2Engine:
             "required words": bool(request.required),
             # It gives the probability of what is forbidden to what is not: that changes no order in greedy search, but
             # the ranks of beams.
-            "min_length, no_repeat_ngram and suppressed words in a beam": _is_ruled(request) and search.width > 1,
+            f"{' and '.join(rules)} in a beam": bool(rules) and search.width > 1,
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -94,7 +94,7 @@ class CTranslate2Engine:
             yield order.pop(), [Found([], 0.0, 0.0, True)]
         # A prefix in a batch changes the search of sentences without one.
         plain, forced = ([i for i in order if bool(sources[i].prefix) == is_forced] for is_forced in (False, True))
-        yield from self._translate(sources, plain, request, _is_ruled(request))
+        yield from self._translate(sources, plain, request, bool(_rules(request)))
         yield from self._translate(sources, forced, request, True)
 
     def _translate(
@@ -201,8 +201,15 @@ def _with_first_row(found: list[Found], row: list[float]) -> list[Found]:
     return found
 
 
-def _is_ruled(request: Request) -> bool:
-    return bool(request.search.min_length or request.search.no_repeat_ngram or request.suppressed)
+def _rules(request: Request) -> list[str]:
+    """List what bars words that the model would have chosen."""
+    search = request.search
+    rules = {
+        "min_length": search.min_length,
+        "no_repeat_ngram": search.no_repeat_ngram,
+        "suppressed words": request.suppressed,
+    }
+    return [name for name, is_set in rules.items() if is_set]
 
 
 def _read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:

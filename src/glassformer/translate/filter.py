@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -142,7 +142,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path} cannot be written: {error.strerror}") from None
     finally:
         if not is_device:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
 
 
 def converse(translator: Translator, ask: Callable[[], str], show: Callable[[str], None], answers: Answers) -> None:

@@ -48,7 +48,9 @@ class PairScore(NamedTuple):
 
 def perplexity(log_prob: float, n_tokens: int) -> float:
     """Turn the log-probability of so many tokens into a perplexity."""
-    return math.exp(min(-log_prob / max(n_tokens, 1), 700.0)) if log_prob == log_prob else math.nan
+    if math.isnan(log_prob) or not n_tokens:
+        return math.nan
+    return math.exp(min(-log_prob / n_tokens, 700.0))
 
 
 def score_pairs(model: Transformer, tokenizers: Tokenizers, pairs: Iterable[Pair]) -> Iterator[PairScore]:

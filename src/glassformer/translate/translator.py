@@ -239,7 +239,7 @@ class Translator:
 
         search = search or self.search
         is_usual = not forced and node is None
-        engine = EngineText(self.engine, self.translate(text, search=search)) if is_usual else None
+        engine = EngineText(self.engine_for(search), self.translate(text, search=search)) if is_usual else None
         return explain(
             self.model,
             self.tokenizers,
@@ -252,6 +252,10 @@ class Translator:
             node=node,
             engine=engine,
         )
+
+    def engine_for(self, search: SearchConfig) -> str:
+        """Name the engine that a search goes to."""
+        return self._engine_for(self._wish(search).request).name
 
     def close(self) -> None:
         """Let go of threads and memory."""
@@ -282,15 +286,16 @@ class Translator:
         for word in (*suppress, *require):
             if not word.strip():
                 raise ConfigError(f"suppress and require take words, and {word!r} is none")
-        both = sorted(set(suppress) & set(require))
-        if both:
-            raise ConfigError(f"{both[0]!r} is to be suppressed and required; one of both")
+        unwanted = [variant for word in suppress for variant in _variants(word.strip())]
+        pattern = re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in unwanted)) if unwanted else None
+        for word in require:
+            if pattern and (held := pattern.search(word)):
+                raise ConfigError(f"{word!r} is required, and {held[0]!r} in it is suppressed; one of both")
         if n_best < 1:
             raise ConfigError(f"n_best={n_best}: at least the best one is given")
         encode = self.tokenizers.tgt.encode
         forced = tuple(encode(prefix.rstrip())) if prefix else ()
         settings = self._within_limits(search or self.search, n_best, len(forced))
-        unwanted = [variant for word in suppress for variant in _variants(word.strip())]
         return _Wish(
             Request(
                 settings.model_copy(update={"method": "sample"}) if settings.method == "mbr" else settings,
@@ -302,7 +307,7 @@ class Translator:
             ),
             forced,
             prefix.rstrip(),
-            re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in unwanted)) if unwanted else None,
+            pattern,
             tuple(word.strip() for word in require),
             settings.method == "mbr",
             n_best,
@@ -615,7 +620,7 @@ def _check_tokenizers(folder: Path, tokenizers: Tokenizers, about: About, sizes:
                 "they do not belong together"
             )
     fingerprints = tuple(tokenizer.sha256 for tokenizer in tokenizers)
-    if about.tokenizer_sha256 and set(about.tokenizer_sha256) != set(fingerprints):
+    if about.tokenizer_sha256 and about.tokenizer_sha256 != fingerprints:
         raise ModelFileError(
             f"{folder}: the vocabulary is not the one that the model was trained with "
             f"({fingerprints[0][:12]}…, trained with {about.tokenizer_sha256[0][:12]}…); copy the folder again"
