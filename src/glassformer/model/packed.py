@@ -31,6 +31,7 @@ __all__ = ["PackedState", "PackedTransformer", "can_pack"]
 
 _Map = Callable[[Tensor], Tensor]
 
+_FEW: Final = 8  # rows, up to which the number of operations counts more than what each does
 _USUAL: Final = 200  # rows
 _ROOM: Final = 16  # columns that a decoder's memory has at first
 
@@ -52,12 +53,18 @@ class _Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map `x` (N, in) to (N, out)."""
-        y = torch.mm(x, self.across)  # addmm, which first fills its result with the bias, takes longer
-        return y if self.bias is None else y.add_(self.bias)
+        if self.bias is None:
+            return torch.mm(x, self.across)
+        if len(x) <= _FEW:
+            return torch.addmm(self.bias, x, self.across)
+        return torch.mm(x, self.across).add_(self.bias)  # addmm would first fill its result with the bias
 
     def onto(self, x: Tensor, y: Tensor) -> Tensor:
         """Map `x` (N, in) and add it to `y` (N, out)."""
-        return self(x).add_(y)
+        if len(x) > _FEW:
+            return self(x).add_(y)
+        sums = torch.addmm(y, x, self.across)
+        return sums if self.bias is None else sums.add_(self.bias)
 
 
 class _Output(_Linear):
@@ -117,6 +124,7 @@ class _Layer:
 
     def __init__(self, layer: EncoderLayer | DecoderLayer) -> None:
         self.n_heads = layer.self_attention.n_heads
+        self.size = layer.self_attention.output.in_features // self.n_heads
         self.self_attention = _Attention(layer.self_attention, of_source=False)
         self.before_self, self.after_self = _norms(layer.around_self)
         self.hidden = None
@@ -155,30 +163,30 @@ class _DecoderLayer(_Layer):
         self.cross_attention = _Attention(layer.cross_attention, of_source=True)
         self.before_cross, self.after_cross = _norms(layer.around_cross)
 
-    def __call__(self, x: Tensor, number: int, room: _Room, past: Tensor | None, source: _Source) -> Tensor:
+    def __call__(self, x: Tensor, columns: _Columns, past: Tensor | None, source: _Source, number: int) -> Tensor:
         """Map the newest position `x` (N, D) of each prefix; `past` (B * H, W, C) bars the columns of others."""
         batch, n_heads = source.batch, self.n_heads
-        parts = self.self_attention.query_and_memory(self.before_self(x)).view(len(x), 3, -1)
-        keys, values = room.write(number, parts)
-        context = _attend(_by_head(parts[:, 0], batch, n_heads), keys, values, past)
+        parts = self.self_attention.query_and_memory(self.before_self(x)).view(batch, -1, 3, n_heads, self.size)
+        columns.new.copy_(parts.narrow(2, 1, 2).permute(2, 1, 0, 3, 4))
+        context = _attend(_by_head(parts.select(2, 0)), columns.keys, columns.values, past)
         x = self.after_self(self.self_attention.output.onto(_by_prefix(context, batch, n_heads), x))
 
         entered, memory = self.before_cross(x), source.memories[number]
         if isinstance(memory, _Absorbed):
-            x = memory(entered, n_heads).add_(x)
+            x = memory.onto(entered, x, n_heads)
         else:
-            query = _by_head(self.cross_attention.query(entered), batch, n_heads)
+            query = _by_head(self.cross_attention.query(entered).view(batch, -1, n_heads, self.size))
             context = _attend(query, memory.keys, memory.values, source.barrier)
             x = self.cross_attention.output.onto(_by_prefix(context, batch, n_heads), x)
         return self.feed(self.after_cross(x))
 
 
-def _by_head(x: Tensor, batch: int, n_heads: int) -> Tensor:
-    """Lay (N, D) out as (B * H, W, K)."""
-    n_rows, width = x.shape
-    if n_rows == batch:
-        return x.reshape(n_rows * n_heads, 1, -1)
-    return x.view(batch, -1, n_heads, width // n_heads).transpose(1, 2).reshape(batch * n_heads, n_rows // batch, -1)
+def _by_head(x: Tensor) -> Tensor:
+    """Lay (B, W, H, K) out as (B * H, W, K)."""
+    batch, n_prefixes, n_heads, size = x.shape
+    if n_prefixes > 1:
+        x = x.transpose(1, 2)
+    return x.reshape(batch * n_heads, n_prefixes, size)
 
 
 def _by_prefix(context: Tensor, batch: int, n_heads: int) -> Tensor:
@@ -195,28 +203,43 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, barrier: Tensor | None)
     return torch.bmm(scores.softmax(2), values)
 
 
+class _Columns(NamedTuple):
+    """What one layer remembers of the prefixes of each sentence."""
+
+    new: Tensor  # (2, W, B, H, K) keys and values of the newest tokens, to be written
+    keys: Tensor  # (B * H, K, C)
+    values: Tensor  # (B * H, C, K)
+
+
 class _Room:
     """What all layers remember of the prefixes of each sentence, with columns for tokens to come."""
 
     def __init__(self, buffer: Tensor, filled: int) -> None:
-        self.buffer, self.filled = buffer, filled  # (layers, 2, B, H, columns, K)
-        self.keys, self.values = ([layer.flatten(0, 1) for layer in kind.unbind()] for kind in buffer.unbind(1))
+        self.buffer, self.filled = buffer, filled  # (layers, 2, columns, B, H, K)
+        self.keys, self.values = buffer.flatten(3, 4).unbind(1)  # (layers, columns, B * H, K)
 
-    def write(self, layer: int, parts: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the projected tokens (N, 3, D) into free columns; give all keys (B * H, K, C) and values."""
-        _, _, batch, n_heads, _, size = self.buffer.shape
-        new = parts.view(batch, -1, 3, n_heads, size)[:, :, 1:].permute(2, 0, 3, 1, 4)  # (2, B, H, W, K)
-        end = self.filled + new.size(3)
-        self.buffer[layer, :, :, :, self.filled : end] = new
-        return self.keys[layer][:, :end].mT, self.values[layer][:, :end]
+    def open(self, width: int) -> list[_Columns]:
+        """Give each layer the next `width` columns, still empty, and all up to these."""
+        start, self.filled = self.filled, self.filled + width
+        new = self.buffer.narrow(2, start, width).unbind()
+        keys = self.keys.narrow(1, 0, self.filled).permute(0, 2, 3, 1).unbind()
+        values = self.values.narrow(1, 0, self.filled).transpose(1, 2).unbind()
+        return [_Columns(*layer) for layer in zip(new, keys, values, strict=True)]
 
     def copy(self, columns: int, sentences: Tensor | None = None) -> _Room:
         """Give the first columns of all sentences, or of some, and as many spare ones."""
-        buffer = self.buffer if sentences is None else self.buffer.index_select(2, sentences)
-        if sentences is None or columns >= buffer.size(4):
-            kept = buffer[:, :, :, :, :columns]
-            buffer = F.pad(kept, (0, 0, 0, columns + _ROOM))
-        return _Room(buffer, columns)
+        n_layers, _, _, batch, n_heads, size = self.buffer.shape
+        places = 2 * columns + _ROOM
+        room = _Room(
+            self.buffer.new_empty(n_layers, 2, places, batch if sentences is None else len(sentences), n_heads, size),
+            columns,
+        )
+        filled = self.buffer[:, :, :columns]
+        if sentences is None:
+            room.buffer[:, :, :columns] = filled
+        else:
+            torch.index_select(filled, 3, sentences, out=room.buffer[:, :, :columns])
+        return room
 
 
 class _Memory(NamedTuple):
@@ -233,27 +256,25 @@ class _Absorbed(NamedTuple):
     """The same of one short source, with the projections of query and output in it: less to read at each token."""
 
     keys: Tensor  # (D, H * S)
-    bias: Tensor | None  # (H * S,)
+    bias: Tensor  # (H * S,)
     values: Tensor  # (H * S, D)
-    output_bias: Tensor | None  # (D,)
 
     @classmethod
     def of(cls, memory: _Memory, attention: _Attention) -> _Absorbed:
         (n_heads, size, _), query, output = memory.keys.shape, attention.query, attention.output
         into = query.across.view(-1, n_heads, size).transpose(0, 1)  # (H, D, K)
         keys = torch.bmm(into, memory.keys).transpose(0, 1).flatten(1)
-        bias = None if query.bias is None else torch.bmm(query.bias.view(n_heads, 1, size), memory.keys).flatten()
         values = torch.bmm(memory.values, output.across.view(n_heads, size, -1)).flatten(0, 1)
-        return cls(keys, bias, values, output.bias)
+        if query.bias is None or output.bias is None:
+            return cls(keys, keys.new_zeros(()), values)
+        bias = torch.bmm(query.bias.view(n_heads, 1, size), memory.keys).flatten()
+        return cls(keys, bias, values.add_(output.bias, alpha=1 / n_heads))  # a head's weights sum to 1
 
-    def __call__(self, x: Tensor, n_heads: int) -> Tensor:
-        """Give what the attention adds to each prefix (W, D)."""
-        scores = torch.mm(x, self.keys)
-        if self.bias is not None:
-            scores.add_(self.bias)
-        weights = scores.view(len(x), n_heads, -1).softmax(2).view(len(x), -1)
-        added = torch.mm(weights, self.values)
-        return added if self.output_bias is None else added.add_(self.output_bias)
+    def onto(self, entered: Tensor, x: Tensor, n_heads: int) -> Tensor:
+        """Add what the attention of `entered` (W, D) finds to `x` (W, D)."""
+        scores = torch.addmm(self.bias, entered, self.keys)
+        weights = scores.view(len(x) * n_heads, -1).softmax(1)
+        return torch.addmm(x, weights.view(len(x), -1), self.values)
 
 
 class _Source(NamedTuple):
@@ -304,10 +325,10 @@ class PackedState(NamedTuple):
         """Give a room in which the next tokens can be written, and in which nobody else has written them."""
         batch, room = self.source.batch, self.room
         if room is None:
-            return _Room(torch.empty(n_layers, 2, batch, n_heads, n_rows // batch * _ROOM, size), 0)
-        if self.sentences is not None and batch < room.buffer.size(2):
+            return _Room(torch.empty(n_layers, 2, n_rows // batch * _ROOM, batch, n_heads, size), 0)
+        if self.sentences is not None and batch < room.buffer.size(3):
             room = room.copy(self.columns, self.sentences)
-        has_place = self.columns + n_rows // batch <= room.buffer.size(4)
+        has_place = self.columns + n_rows // batch <= room.buffer.size(2)
         return room if has_place and room.filled == self.columns else room.copy(self.columns)
 
     def next_past(self, n_rows: int) -> Tensor | None:
@@ -392,12 +413,12 @@ class PackedTransformer:
         """Read the next token (N, 1) of each prefix and give the logits (N, 1, V) after it."""
         n_rows, n_heads, source = tokens.size(0), self.config.n_heads, state.source
         room = state.next_room(len(self.decoder), n_rows, n_heads, self.config.d_model // n_heads)
+        columns = room.open(n_rows // source.batch)
         past = state.next_past(n_rows)
         seen = None if past is None else _over_heads(past, source.batch, n_heads)
         x = self.tgt_embedding(tokens, state.length).squeeze(1)  # (N, D)
         for number, layer in enumerate(self.decoder):
-            x = layer(x, number, room, seen, source)
-        room.filled += n_rows // source.batch
+            x = layer(x, columns[number], seen, source, number)
         logits = self.output(self.end_of_decoder(x))
         return logits.unsqueeze(1), PackedState(source, room, state.length + 1, room.filled, past)
 
