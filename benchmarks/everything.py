@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import re
 import shlex
@@ -25,9 +26,14 @@ import ctranslate2
 import torch
 
 from glassformer import __version__
+from glassformer.config import CorpusConfig
+from glassformer.convert.shipped import find_model
+from glassformer.evaluate.evaluation import read_test
 
 HERE: Final = Path(__file__).parent
 PAGE: Final = HERE.parent / "docs" / "performance.md"
+DEVTEST: Final = "tatoeba.devtest.fr-en.tsv"
+SHAPES: Final = ("float32-1x2", "float32-2x1")  # workers and threads of each
 PEERS: Final = {"torch": "torch.nn.Transformer in a plain loop", "hf": "Hugging Face MarianMT", "sockeye": "Sockeye 3"}
 
 
@@ -123,6 +129,18 @@ def translating(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[
     return rows
 
 
+def text(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[Row]:
+    """Make the rows of the model that ships, text in and text out."""
+    rows = []
+    for beam, name in (("1", "greedy"), ("5", "beam 5")):
+        for shape in SHAPES:
+            ours, bare = (found[beam][f"{kind}-{shape}"]["sentences_per_s"] for kind in ("text", "bare"))
+            what = f"ctranslate2 engine, text in, text out, {name}, {shape}, sentences/s"
+            beside = f"{bare:.0f} (CTranslate2 called bare, on tokens)"
+            rows.append(Row(what, f"{ours:.0f}", beside, f"{ours / bare:.2f}", "benchmarks/translate.py --model"))
+    return rows
+
+
 def quality(found: Mapping[str, Any]) -> list[Row]:
     """Make the rows of the model that ships; its peers are published and were not run here."""
     command = f"benchmarks/quality.py --model {found['model']}"
@@ -155,7 +173,9 @@ def page(rows: list[Row]) -> str:
         *(f"| {row.what} | {row.ours} | {row.beside} | {row.ratio} | `{row.command}` |" for row in rows),
         "",
         "Training: preset `small`, a vocabulary of 8,000, Multi30k. Translation: the same with random weights, 16",
-        "tokens for each of 1,000 sentences. Memory and milliseconds are better when lower, all else when higher.",
+        "tokens for each of 1,000 sentences; text in and out: the model that ships, 1,000 sentences of tatoeba.devtest,",
+        "tokenizing and splitting included; 1x2 is one worker with two threads. The long file has a word a line. Memory",
+        "and milliseconds are better when lower, all else when higher. Quality is told in [experiments](experiments.md).",
         "",
     ]
     return "\n".join(lines)
@@ -177,6 +197,13 @@ def main() -> None:
     rows = training(run("train.py", *hf, *rounds, *(["--seconds", "8"] if args.short else [])))
     some = ["--n", "200", "--latency", "5"] if args.short else []
     rows += translating(run("translate.py", *hf, *peers, *rounds, *some))
+    with tempfile.TemporaryDirectory() as name:
+        sources = Path(name) / "sources.txt"
+        devtest = read_test(CorpusConfig(path=Path(os.environ.get("GLASSFORMER_DATA", "")) / DEVTEST))
+        sources.write_text("".join(f"{pair.src}\n" for pair in devtest), encoding="utf-8")
+        contest = [f"{kind}-{shape}" for shape in SHAPES for kind in ("text", "bare")]
+        model = ["--model", str(find_model("fr-en")), "--text", str(sources), "--only", *contest]
+        rows += text(run("translate.py", *model, *rounds, *some))
     count = args.lines or (20_000 if args.short else 1_000_000)
     facts = run("translate.py", "--lines", str(count))
     command = f"benchmarks/translate.py --lines {count}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -364,6 +365,7 @@ def translate(
                     import readline  # noqa: F401 - `input` edits lines and remembers them then
                 converse(translator, lambda: input(f"{translator.about.src_lang}> "), typer.echo, answers)
             else:
+                gc.freeze()  # what is loaded is no garbage, and looking through it again and again takes time
                 run_filter(translator, source, output, answers)
     except KeyboardInterrupt:
         raise Stopped("stopped", signal.SIGINT) from None

@@ -42,8 +42,8 @@ _STOP: Final = re.compile(r"(?<![.。．])\s*[.。．।]\s*$")
 _WORD: Final = re.compile(r"\w+")
 # Syllables of invented names: they sound like many languages and are few enough that every combination is new.
 _BEGINS: Final = tuple("b br ch d dr f g gr h j k kl l m n p qu r s sh st t tr v w y z".split())  # noqa: SIM905
-_MIDDLES: Final = ["a", "a", "e", "e", "i", "i", "o", "o", "u", "y", "ai", "ia", "ou"]
-_ENDS: Final = ["", "", "", *["l", "n", "r", "s", "ck", "nd", "th"]]
+_MIDDLES: Final = [*"aaeeiioouy", *"aaeeiioo", "é", "è", "ë", "ai", "ia", "ie", "ea", "ou", "au", "ei"]
+_ENDS: Final = ["", "", "", "", *["l", "n", "r", "s", "ck", "nd", "th", "ne", "lle", "tte", "rd", "x", "ng", "m"]]
 
 
 def _plain_letters() -> dict[int, str]:
@@ -77,13 +77,16 @@ def add_noise(text: str, draws: Sequence[float] | NDArray[np.float64], noise: No
     return text
 
 
-def rename(src: str, tgt: str, draw: float) -> tuple[str, str]:
-    """Put an invented one for each name and number that stands in both texts alike: what it is has to be copied."""
+def rename(src: str, tgt: str, draw: float, names: Sequence[str] = ()) -> tuple[str, str]:
+    """Put another for each name and number that stands in both texts alike: it can only be copied.
+
+    Numbers are invented, and so are names unless there are some to choose from.
+    """
     shared = {word for word in _WORD.findall(src) if _is_name(word) or word.isdecimal()} & {*_WORD.findall(tgt)}
     if not shared:
         return src, tgt
     draws = random.Random(draw)  # noqa: S311 - no secret
-    new = {word: _number(word, draws) if word.isdecimal() else _name(draws) for word in sorted(shared)}
+    new = {word: _number(word, draws) if word.isdecimal() else _name(draws, names) for word in sorted(shared)}
     src, tgt = (_WORD.sub(lambda found: new.get(found[0], found[0]), text) for text in (src, tgt))
     return src, tgt
 
@@ -92,7 +95,9 @@ def _is_name(word: str) -> bool:
     return len(word) > 1 and word[0].isupper() and word[1:].islower()
 
 
-def _name(draws: random.Random) -> str:
+def _name(draws: random.Random, names: Sequence[str]) -> str:
+    if names:
+        return draws.choice(names)
     parts = [draws.choice(_BEGINS) + draws.choice(_MIDDLES) for _ in range(draws.randint(1, 3))]
     return ("".join(parts) + draws.choice(_ENDS)).capitalize()
 

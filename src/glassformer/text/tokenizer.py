@@ -307,11 +307,10 @@ class Tokenizer:
         return [self.theirs[token] for token in self._checked(ids)]
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
-        ids = list(ids)
-        size = self.vocab_size
-        for token in ids:
-            if not 0 <= token < size:
-                raise IndexError(f"id {token} is not in this vocabulary of {size}")
+        ids, size = list(ids), self.vocab_size
+        if ids and not 0 <= min(ids) <= max(ids) < size:
+            wrong = next(token for token in ids if not 0 <= token < size)
+            raise IndexError(f"id {wrong} is not in this vocabulary of {size}")
         return ids
 
 
