@@ -173,9 +173,10 @@ def page(rows: list[Row]) -> str:
         *(f"| {row.what} | {row.ours} | {row.beside} | {row.ratio} | `{row.command}` |" for row in rows),
         "",
         "Training: preset `small`, a vocabulary of 8,000, Multi30k. Translation: the same with random weights, 16",
-        "tokens for each of 1,000 sentences; text in and out: the model that ships, 1,000 sentences of tatoeba.devtest,",
-        "tokenizing and splitting included; 1x2 is one worker with two threads. The long file has a word a line. Memory",
-        "and milliseconds are better when lower, all else when higher. Quality is told in [experiments](experiments.md).",
+        "tokens for each of 1,000 sentences. Text in and out: the model that ships, 1,000 sentences of",
+        "tatoeba.devtest, tokenizing and splitting included; 1x2 is one worker with two threads. The long file has a",
+        "word a line. Memory and milliseconds are better when lower, all else when higher. More on quality is in",
+        "[experiments](experiments.md).",
         "",
     ]
     return "\n".join(lines)
