@@ -17,6 +17,7 @@ ROOMS = (
     "__init__",
     "errors",
     "config",
+    "files",
     "paper",
     "text",
     "data",

@@ -24,6 +24,7 @@ from glassformer.cli import app
 from glassformer.config import SearchConfig
 from glassformer.convert.folder import About, save_model
 from glassformer.errors import DataError, GlassformerError, UsageError
+from glassformer.files import whole_file
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
 from glassformer.translate.engine import Found, Request, Source
 from glassformer.translate.filter import (
@@ -33,7 +34,6 @@ from glassformer.translate.filter import (
     search_settings,
     translate_file,
     translate_lines,
-    whole_file,
 )
 from glassformer.translate.translator import Translator
 from tests.models import build

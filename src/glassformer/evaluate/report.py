@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from glassformer.config import CorpusConfig
-from glassformer.errors import DataError, UsageError
+from glassformer.errors import UsageError
 from glassformer.evaluate.comparison_page import draw_comparison
 from glassformer.evaluate.evaluation import Evaluation, comet_score, evaluate, read_test
 from glassformer.evaluate.scores import METRICS, Comparison, check_tokenize, compare
+from glassformer.files import write_text
 
 __all__ = ["evaluate_systems"]
 
@@ -48,10 +49,10 @@ def evaluate_systems(
     if len(found) == 2:
         comparisons = compare(found[0].hypotheses, found[1].hypotheses, [pair.tgt for pair in test], tokenize)
         html = html or Path("comparison.html")
-        _write(html, draw_comparison(found[0], found[1], comparisons, test))
+        write_text(html, draw_comparison(found[0], found[1], comparisons, test))
         say(f"{html} shows the sentences side by side")
     if output is not None:
-        _write(output, "".join(f"{text}\n" for text in found[0].hypotheses))
+        write_text(output, "".join(" ".join(text.split("\n")) + "\n" for text in found[0].hypotheses))
     console = Console()
     if as_json:
         facts = {"systems": [e.entry() for e in found], "comparison": [c._asdict() for c in comparisons]}
@@ -81,10 +82,3 @@ def _table(found: Sequence[Evaluation], comparisons: Sequence[Comparison]) -> Ta
         if any(counts):
             table.add_row(title, *map(str, counts))
     return table
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise DataError(f"{path} could not be written: {error.strerror}") from None

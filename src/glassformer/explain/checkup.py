@@ -25,6 +25,7 @@ from glassformer.data.shape import Bars
 from glassformer.errors import DataError
 from glassformer.explain.checkup_page import draw_page
 from glassformer.explain.terminal import bar, show, table
+from glassformer.files import write_text
 
 __all__ = ["check_corpora", "draw_diagnosis"]
 
@@ -166,11 +167,5 @@ def _progress(console: Console, n_bytes: int) -> Iterator[Watch]:
 
 
 def _write(path: Path, text: str, errors: Console) -> None:
-    unfinished = path.with_name(f".{path.name}.part")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
+    write_text(path, text)
     errors.print(f"wrote {path}", markup=False)

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
 from glassformer.convert.folder import About
-from glassformer.errors import AddressError, DataError, UsageError
+from glassformer.errors import AddressError, UsageError
 from glassformer.explain.cell import Cell, explain_cell, follow
 from glassformer.explain.document import Document, EngineText, Subject, make_document
 from glassformer.explain.page import page_html
 from glassformer.explain.recording import record
+from glassformer.files import write_text
 from glassformer.model.trace import Trace, look
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
@@ -76,11 +77,11 @@ class Explanation:
 
     def to_json(self, path: str | Path, with_weights: Sequence[str] = ()) -> None:
         """Write the document into a file."""
-        _write(path, json.dumps(self.document(with_weights), ensure_ascii=False, allow_nan=False))
+        write_text(path, json.dumps(self.document(with_weights), ensure_ascii=False, allow_nan=False))
 
     def to_html(self, path: str | Path, with_weights: Sequence[str] = ()) -> None:
         """Write the page into one file that needs nothing else."""
-        _write(path, page_html(self.document(with_weights)))
+        write_text(path, page_html(self.document(with_weights)))
 
     def _repr_html_(self) -> str:
         page = escape(page_html(self.document()), quote=True)
@@ -128,13 +129,3 @@ def parse_forced(words: Sequence[str], tokenizer: Tokenizer) -> dict[int, int]:
 def _readable(text: str) -> str:
     """Put U+FFFD for a lone surrogate, as the tokenizer does: it is no character, and no file could hold it."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _write(path: str | Path, content: str) -> None:
-    path = Path(path)
-    unfinished = path.with_name(f"{path.name}.part")
-    try:
-        unfinished.write_text(content, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}") from None

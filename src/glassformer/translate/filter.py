@@ -9,11 +9,10 @@ from __future__ import annotations
 import codecs
 import json
 import math
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -25,6 +24,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from glassformer.config import SearchConfig
 from glassformer.data.lines import UNREADABLE, Watch, explain_unreadable, no_watch, open_bytes
 from glassformer.errors import DataError, UsageError, nearest
+from glassformer.files import whole_file
 from glassformer.text.tokenizer import Span
 from glassformer.translate.translation import Translation
 from glassformer.translate.translator import Translator
@@ -37,7 +37,6 @@ __all__ = [
     "search_settings",
     "translate_file",
     "translate_lines",
-    "whole_file",
 ]
 
 _CHUNK: Final = 1 << 16  # bytes that are read at once; a pipe holds no more
@@ -126,24 +125,6 @@ def _explaining(read: _Read, path: Path) -> _Read:
             raise DataError(explain_unreadable(error, path, 0)) from None
 
     return read_on
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write, which is there when all of it is and not before; pipes and devices are written directly."""
-    is_device = path.exists() and not path.is_file()
-    draft = path if is_device else path.with_name(f".{path.name}.part")
-    try:
-        with draft.open("wb") as file:
-            yield file
-        if not is_device:
-            os.replace(draft, path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        if not is_device:
-            with suppress(OSError):
-                draft.unlink()
 
 
 def converse(translator: Translator, ask: Callable[[], str], show: Callable[[str], None], answers: Answers) -> None:

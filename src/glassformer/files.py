@@ -1,0 +1,37 @@
+"""Files that are there when all of them is, and not before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from glassformer.errors import DataError
+
+__all__ = ["whole_file", "write_text"]
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write, which takes its place at the end; pipes and devices are written directly."""
+    is_device = path.exists() and not path.is_file()
+    draft = path if is_device else path.with_name(f".{path.name}.part")
+    try:
+        with draft.open("wb") as file:
+            yield file
+        if not is_device:
+            os.replace(draft, path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        if not is_device:
+            with suppress(OSError):
+                draft.unlink()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with whole_file(Path(path)) as file:
+        file.write(text.encode("utf-8"))
