@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from glassformer.cli import app
 from glassformer.config import SearchConfig, TokenizerConfig
 from glassformer.convert.ctranslate2 import read_mark
-from glassformer.convert.folder import load_model, save_model
+from glassformer.convert.folder import EXAMPLES, load_model, save_model
 from glassformer.errors import ConfigError, UsageError
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
 from glassformer.translate import probe
@@ -29,6 +29,7 @@ from glassformer.translate.probe import (
     load_engine,
     made_up,
     measure,
+    typical_sources,
 )
 from tests.models import build
 
@@ -152,11 +153,20 @@ def test_several_at_once(folder: Path) -> None:
     assert found[0][0].tokens
 
 
-def test_short_models_and_empty_sentences(folder: Path) -> None:
+def test_short_models(folder: Path) -> None:
     model = build(dtype=torch.float32, src_vocab=VOCAB, tgt_vocab=VOCAB, max_positions=9)
     save_model(model, folder)
-    for sentences in list[list[list[int]]](([], [[]], [[5] * 50])):
-        assert measure(folder, sentences)[0].error < 1e-5
+    assert measure(folder, [[5] * 50])[0].error < 1e-5
+
+
+def test_the_probe_reads_the_examples_of_the_folder(folder: Path) -> None:
+    (folder / EXAMPLES).write_text("un deux trois\n\nle raton\n", encoding="utf-8")
+    encoded = Tokenizers.load(folder).src.encode_batch(["un deux trois", "le raton"])
+    found = typical_sources(folder)
+    assert found[:4] == encoded * 2
+    assert len(found) >= 64
+    (folder / EXAMPLES).write_text("\n", encoding="utf-8")
+    assert typical_sources(folder) == made_up(VOCAB, len(found))
 
 
 def test_export_command(folder: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from glassformer.text.tokenizer import Tokenizers
 __all__ = [
     "CARD",
     "CONFIG",
+    "EXAMPLES",
     "WEIGHTS",
     "About",
     "AttentionHead",
@@ -39,6 +40,7 @@ __all__ = [
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 CARD: Final = "README.md"
+EXAMPLES: Final = "examples.txt"  # sentences that the model can read, a line each: what it is probed with
 
 
 class AttentionHead(Settings):
@@ -129,8 +131,9 @@ def copy_model(source: str | Path, out: str | Path, number_format: str) -> None:
     refuse_to_overwrite(out)
     save_model(load_model(source).to(getattr(torch, number_format)), out, read_config(source).about)
     Tokenizers.load(source).save(out)
-    if (source / CARD).is_file():
-        shutil.copyfile(source / CARD, out / CARD)
+    for name in (CARD, EXAMPLES):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
 
 
 def read_config(folder: str | Path) -> FolderConfig:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from glassformer.config import SearchConfig
-from glassformer.convert.folder import WEIGHTS, About, save_model
+from glassformer.convert.folder import EXAMPLES, WEIGHTS, About, save_model
 from glassformer.data.batches import Batch, Batches
 from glassformer.errors import RunError, Stopped
 from glassformer.model.transformer import Transformer
@@ -31,7 +31,7 @@ from glassformer.training.learner import Learner, NotFinite, Update
 from glassformer.training.progress import Reporter
 from glassformer.training.recipe import Recipe
 from glassformer.training.report import write_report
-from glassformer.training.run import CHECKPOINTS, Metrics
+from glassformer.training.run import CHECKPOINTS, Metrics, write_whole
 from glassformer.training.schedule import learning_rate
 from glassformer.training.validation import Judge, Verdict
 from glassformer.translate.alignment import choose_head
@@ -40,6 +40,7 @@ __all__ = ["Course", "Trainer"]
 
 _MAX_ROLLBACKS: Final = 3
 _BEST: Final = "best.safetensors"
+_EXAMPLES: Final = 64  # sentences of dev that the model folder keeps
 _BEAM: Final = 5  # hypotheses that are tried in the end, where a run looked at dev greedily
 
 
@@ -328,6 +329,7 @@ class Trainer:
                 parameter.copy_(candidates[chosen][name])
         save_model(model, self.out, self._about(model, search, verdict))
         self.judge.tokenizers.save(self.out)
+        write_whole(self.out / EXAMPLES, "".join(f"{text}\n" for text in self.judge.examples(_EXAMPLES)))
         write_report(self.out)
         write_card(self.out)
         self.report.say(f"the {chosen} weights are now {self.out / WEIGHTS}")

@@ -86,6 +86,11 @@ class Judge:
         count = min(translated, len(self.dev))
         self.translated = [i * len(self.dev) // count for i in range(count)]  # evenly, as dev may be several files
 
+    def examples(self, count: int) -> list[str]:
+        """Give some sources of dev, evenly spread, a line each."""
+        step = -(-len(self.dev) // count)
+        return [" ".join(pair.src.splitlines()) for pair in self.dev[::step]]
+
     def __call__(self, weights: Mapping[str, Tensor], search: SearchConfig | None = None) -> Verdict:
         """Measure `weights` on dev, searched as the recipe says or otherwise."""
         for name, parameter in self.model.named_parameters():
