@@ -311,7 +311,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, tokenizers: Tokenizers) -> 
 
 def test_a_side_without_tokens_is_counted(tokenizers: Tokenizers) -> None:
     class Silent(Tokenizer):
-        def encode_batch(self, texts: Sequence[str], n_threads: int = 1) -> list[list[int]]:
+        def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
             return [[] if text == "le" else ids for text, ids in zip(texts, super().encode_batch(texts), strict=True)]
 
     silent = tokenizers._replace(tgt=Silent(tokenizers.tgt.model_bytes))

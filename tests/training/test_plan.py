@@ -37,7 +37,6 @@ FOUND = Found(
     memory=Memory(empty=100_000, part=150_000, whole=240_000, look=250_000),
     part_tokens=1024,
     start_seconds=2.0,
-    n_updates=10,
     n_tokens=5000,
     seconds=20.0,
     look_seconds=3.0,
@@ -148,7 +147,6 @@ def test_the_beginning_tells_how_long_a_corpus_is(tmp_path: Path, monkeypatch: p
         {"training__device": "cuda:99x"},
         {"tokenizer__vocab_size": 5000},
         {"bleu_tokenize": "13b"},
-        {"reader__on_fault": "fail"},
         {"tokenizer__joint": False, "tokenizer__vocab_size": 275, "vocabulary": "nowhere"},
     ],
 )

@@ -186,6 +186,7 @@ def test_batches_stay_within_their_tokens(max_tokens: int, monkeypatch: pytest.M
         return encode(src, mask)
 
     monkeypatch.setattr(model, "encode", seen)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # which would each get a batch
     engine = TorchEngine([model], max_tokens=max_tokens)
     numbers = [number for number, _ in engine.translate(sources, Request(SearchConfig(width=2, max_length=4)))]
     assert engine.redone == 0

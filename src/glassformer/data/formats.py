@@ -21,14 +21,12 @@ from glassformer.data.pair import Pair, excerpt
 from glassformer.data.tmx import closeness, read_units
 from glassformer.errors import DataError
 
-__all__ = ["RULES", "Fault", "FaultKind", "Faults", "OnFault", "corpus_size", "open_corpora", "open_corpus"]
+__all__ = ["RULE", "Fault", "FaultKind", "Faults", "OnFault", "corpus_size", "open_corpora", "open_corpus"]
 
 OnFault = Literal["skip", "fail"]
 
-RULES: Final[dict[OnFault, str]] = {
-    "skip": "a line with a fault is skipped and counted; an unreadable file or different line counts end the run",
-    "fail": "the first line with a fault ends the run, as do an unreadable file and different line counts",
-}
+RULE: Final = "a line with a fault is skipped and counted; an unreadable file or different line counts end the run"
+_EXAMPLES: Final = 3  # places that are named of each kind of fault
 
 _BLANKS: Final = re.compile(r"[ \t\r\n]+")
 
@@ -80,12 +78,11 @@ class Faults:
     `n_lines` (units, in TMX) is always `n_pairs + n_skipped`. `hear` is told of each fault that costs a pair.
     """
 
-    def __init__(self, n_examples: int = 3, hear: Callable[[Fault], None] | None = None) -> None:
+    def __init__(self, hear: Callable[[Fault], None] | None = None) -> None:
         self.n_lines = 0
         self.n_pairs = 0
         self.counts: Counter[FaultKind] = Counter()
         self.examples: dict[FaultKind, list[Fault]] = {}
-        self._n_examples = n_examples
         self._hear = hear
 
     @property
@@ -101,7 +98,7 @@ class Faults:
             if self._hear is not None:
                 self._hear(fault)
         examples = self.examples.setdefault(fault.kind, [])
-        if len(examples) < self._n_examples:
+        if len(examples) < _EXAMPLES:
             examples.append(fault)
 
     def add_pair(self) -> None:
@@ -117,7 +114,7 @@ class Faults:
                 lines.append(f"  {self.counts[kind]:,} × {kind}")
                 lines += [f"    {fault.place}" for fault in self.examples[kind]]
         if self.n_skipped:
-            lines.append(f"rule: {RULES['skip']}")
+            lines.append(f"rule: {RULE}")
         return lines
 
 

@@ -127,12 +127,12 @@ class Tokenizer:
         """Cut a text into ids, without BOS and EOS."""
         return self._to_ours(self._encode(_without_surrogates(text)))
 
-    def encode_batch(self, texts: Sequence[str], n_threads: int = 1) -> list[list[int]]:
-        """Encode many texts at once; more threads than one pay from some thousands of texts on."""
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode many texts at once."""
         if len(texts) < _FEW:
             return [self.encode(text) for text in texts]
         clean = [_without_surrogates(text) for text in texts]
-        batch: list[list[int]] = self._processor.encode(clean, num_threads=n_threads)
+        batch: list[list[int]] = self._processor.encode(clean, num_threads=1)
         if self.has_bytes:
             batch = [self._encode(text) if _MARK in text else ids for text, ids in zip(clean, batch, strict=True)]
         return batch if self._ours is None else [self._to_ours(ids) for ids in batch]

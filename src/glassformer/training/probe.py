@@ -68,8 +68,7 @@ class Found(NamedTuple):
     memory: Memory
     part_tokens: int  # max_tokens of the smaller batches
     start_seconds: float  # until there is a process that has read its programs
-    n_updates: int  # while the clock ran
-    n_tokens: int  # source and target tokens of these
+    n_tokens: int  # source and target tokens, while the clock ran
     seconds: float
     look_seconds: float
     save_seconds: float
@@ -95,7 +94,7 @@ def probe(task: Task) -> Found:
             pace.go(small, orders[0][: _FEW * config.accumulate], _WARM_UP * task.seconds)
             part = _peak(here.device)
             pace.go(usual, orders[1][: _FEW * config.accumulate], _WARM_UP * task.seconds)
-            n_updates, n_tokens, seconds = pace.go(usual, orders[1][1:] or orders[1], task.seconds, again=True)
+            n_tokens, seconds = pace.go(usual, orders[1][1:] or orders[1], task.seconds, again=True)
             whole = _peak(here.device)
         look = _look(task, pace.learner, here.device)
         start = time.perf_counter()
@@ -109,7 +108,6 @@ def probe(task: Task) -> Found:
             memory=Memory(empty, part, whole, _peak(here.device)),
             part_tokens=part_tokens,
             start_seconds=started,
-            n_updates=n_updates,
             n_tokens=n_tokens,
             seconds=seconds,
             look_seconds=look,
@@ -135,10 +133,8 @@ class _Pace:
     def __init__(self, learner: Learner, model: Transformer, accumulate: int) -> None:
         self.learner, self.width, self.accumulate, self.step = learner, model.config.d_model, accumulate, 0
 
-    def go(
-        self, batches: Batches, numbers: Sequence[int], seconds: float, again: bool = False
-    ) -> tuple[int, int, float]:
-        """Go through batches, if asked again and again, until time is up; gives updates, tokens and seconds."""
+    def go(self, batches: Batches, numbers: Sequence[int], seconds: float, again: bool = False) -> tuple[int, float]:
+        """Go through batches, if asked again and again, until time is up; gives tokens and seconds."""
         size = self.accumulate
         works = [numbers[at : at + size] for at in range(0, len(numbers), size)]
         n_updates = n_tokens = 0
@@ -150,7 +146,7 @@ class _Pace:
                 coming = reader.submit(_read, batches, works[(n_updates + 1) % len(works)])
                 self._update(parts, n_targets)
                 n_updates, n_tokens = n_updates + 1, n_tokens + n_read
-        return n_updates, n_tokens, time.perf_counter() - start
+        return n_tokens, time.perf_counter() - start
 
     def _update(self, parts: list[Batch], n_targets: int) -> None:
         self.step += 1

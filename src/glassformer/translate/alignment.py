@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from glassformer.convert.folder import AttentionHead
+from glassformer.data.batches import collate
 from glassformer.model.scope import Scope
 from glassformer.model.trace import Watcher
 from glassformer.model.transformer import Transformer
@@ -29,6 +29,7 @@ _Links = set[tuple[int, int]]  # (source, target)
 _ROUNDS: Final = 5  # of expectation maximisation
 _DIAGONAL: Final = 2.0  # how much likelier links near the diagonal are (Dyer et al. 2013); 4 misaligns a reversed order
 _NULL: Final = 0.08  # how likely a token is to come from nothing
+_JUDGES: Final = 500  # pairs that heads are judged by
 _LEAST_WEIGHT: Final = 0.1  # of a link between words
 _BATCH: Final = 32  # pairs
 
@@ -40,22 +41,22 @@ class HeadScore(NamedTuple):
     error_rate: float  # AER (Och and Ney 2003) against the statistical links
 
 
-def choose_head(model: Transformer, pairs: Sequence[_Pair], most: int = 500) -> AttentionHead:
+def choose_head(model: Transformer, pairs: Sequence[_Pair]) -> AttentionHead:
     """Find the head of the decoder's attention to the source that aligns best.
 
     `pairs` are tokens of sources and targets, without marks. All of them teach the statistical aligner that stands
-    in for people's alignments, some thousands better than some hundreds; the first `most` judge the heads.
+    in for people's alignments, some thousands better than some hundreds; the first of them judge the heads.
     """
-    return min(score_heads(model, pairs, most), key=lambda scored: scored.error_rate).head
+    return min(score_heads(model, pairs), key=lambda scored: scored.error_rate).head
 
 
-def score_heads(model: Transformer, pairs: Sequence[_Pair], most: int = 500) -> list[HeadScore]:
+def score_heads(model: Transformer, pairs: Sequence[_Pair]) -> list[HeadScore]:
     """Give the alignment error rate of every head."""
     pairs = [(source, target) for source, target in pairs if source and target]
-    expected = statistical_links(pairs)[:most]
+    expected = statistical_links(pairs)[:_JUDGES]
     config = model.config
     hits = np.zeros((config.n_decoder_layers, config.n_heads), np.int64)
-    n_links = sum(map(len, expected)) + sum(len(target) for _, target in pairs[:most])
+    n_links = sum(map(len, expected)) + sum(len(target) for _, target in pairs[:_JUDGES])
     for start in range(0, len(expected), _BATCH):
         batch = pairs[start : start + _BATCH]
         pointed = _pointed_at(model, batch)  # (layers, B, H, T)
@@ -124,19 +125,13 @@ def _best_sources(pairs: Sequence[_Pair]) -> list[list[int]]:
 @torch.inference_mode()
 def _pointed_at(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.int64]:
     """Say which source token (layers, B, H, T) each head looks at most when it predicts a target token."""
-    device = model.output.weight.device
-    src = _padded([[*source, EOS] for source, _ in pairs]).to(device)  # (B, S)
-    tgt = _padded([[model.start_id, *target[:-1]] for _, target in pairs]).to(device)  # (B, T)
+    sources, targets = zip(*pairs, strict=True)
+    batch = collate(sources, targets, model.start_id).to(model.output.weight.device)
     seen = Watcher("*.cross.weights")  # a layer: (B, H, T, S)
     scope = Scope(seen)
-    model.read(tgt, model.start(model.encode(src, src != PAD), scope), scope)
-    is_word = ((src != PAD) & (src != EOS))[:, None, None]  # (B, 1, 1, S)
+    model.read(batch.tgt_in, model.start(model.encode(batch.src, batch.src_mask), scope), scope)
+    is_word = ((batch.src != PAD) & (batch.src != EOS))[:, None, None]  # (B, 1, 1, S)
     return np.stack([weights.masked_fill(~is_word, -1).argmax(dim=-1).cpu().numpy() for weights in seen.kept])
-
-
-def _padded(rows: list[list[int]]) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
 def word_pieces(text: str, spans: Sequence[Span]) -> list[Span]:
@@ -153,12 +148,12 @@ def word_pieces(text: str, spans: Sequence[Span]) -> list[Span]:
 
 
 def word_alignment(
-    attention: NDArray[np.float32], src_words: Sequence[Span], tgt_words: Sequence[Span], least: float = _LEAST_WEIGHT
+    attention: NDArray[np.float32], src_words: Sequence[Span], tgt_words: Sequence[Span]
 ) -> list[tuple[int, int]]:
     """Link each target word to the source word that it looks at most, as (source word, target word).
 
     `attention` (T, S) is of pieces, words are ranges of them. What a row lacks of 1 went to the end mark, where a head
-    rests that looks for nothing: a word that gives less than `least` to every source word has no link.
+    rests that looks for nothing: a word that gives hardly anything to any source word has no link.
     """
     links = []
     for number, (first, end) in enumerate(tgt_words):
@@ -167,7 +162,7 @@ def word_alignment(
         row = attention[first:end].mean(axis=0)  # (S,)
         weights = [float(row[begin:behind].sum()) for begin, behind in src_words]
         best = int(np.argmax(weights))
-        if weights[best] >= least:
+        if weights[best] >= _LEAST_WEIGHT:
             links.append((best, number))
     return sorted(links)
 

@@ -26,6 +26,7 @@ from glassformer.data.lines import UNREADABLE, Watch, explain_unreadable, no_wat
 from glassformer.errors import DataError, UsageError, nearest
 from glassformer.files import whole_file
 from glassformer.text.tokenizer import Span
+from glassformer.translate.alignment import pharaoh
 from glassformer.translate.translation import Translation
 from glassformer.translate.translator import Translator
 
@@ -234,7 +235,7 @@ def _pharaoh(found: Translation) -> str:
     """Write which words belong together as 0-0 1-2, counting what white space parts."""
     src, tgt = ([word.span() for word in re.finditer(r"\S+", text)] for text in (found.src, found.text))
     links = {(s, t) for a, b in found.alignment for s in _overlapping(src, a) for t in _overlapping(tgt, b)}
-    return " ".join(f"{s}-{t}" for s, t in sorted(links))
+    return pharaoh(sorted(links))
 
 
 def _overlapping(words: Sequence[Span], span: Span) -> list[int]:

@@ -28,8 +28,9 @@ from glassformer.config import SearchConfig
 from glassformer.convert.ctranslate2 import Quantization, export_folder, fingerprint_of
 from glassformer.convert.folder import EXAMPLES, load_model, read_config
 from glassformer.convert.shipped import SHIPPED, find_model
+from glassformer.data.batches import collate
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.text.vocab import EOS, PAD, SPECIAL
+from glassformer.text.vocab import PAD, SPECIAL
 from glassformer.translate.ctranslate2_engine import CTranslate2Engine, Setup
 from glassformer.translate.engine import Found, Request, Source
 
@@ -114,7 +115,7 @@ def candidates() -> list[Setup]:
     return [*several, Setup("float32", 1, cores)] if cores > 1 else several
 
 
-def typical_sources(model_folder: str | Path) -> list[Sequence[int]]:
+def typical_sources(model_folder: str | Path) -> list[list[int]]:
     """Give sentences for the probe: the examples that the folder has, again and again, or some that are made up.
 
     What a model was trained to read is what its accuracy is to be measured on; on nonsense it hesitates.
@@ -188,17 +189,11 @@ def _aside(work: Callable[[], _T]) -> _T:
 def _torch_log_probs(model_folder: str | Path, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
     """Ask our model for each token of the targets and their end marks, all in a row."""
     model = load_model(model_folder).float()
-    src = _padded([[*source, EOS] for source, _ in pairs])  # (B, S)
-    tgt = _padded([[model.start_id, *target] for _, target in pairs])  # (B, T)
-    after = _padded([[*target, EOS] for _, target in pairs])
-    log_probs = model.decode(tgt, model.encode(src, src != PAD)).log_softmax(dim=-1)  # (B, T, V)
-    given: list[float] = log_probs.gather(2, after.unsqueeze(2)).squeeze(2)[after != PAD].tolist()
+    sources, targets = zip(*pairs, strict=True)
+    batch = collate(sources, targets, model.start_id)
+    log_probs = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask)).log_softmax(dim=-1)  # (B, T, V)
+    given: list[float] = log_probs.gather(2, batch.tgt_out.unsqueeze(2)).squeeze(2)[batch.tgt_out != PAD].tolist()
     return given
-
-
-def _padded(rows: list[list[int]]) -> torch.Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
 def _flat(rows: list[list[float]]) -> list[float]:

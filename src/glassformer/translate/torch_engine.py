@@ -200,10 +200,10 @@ class TorchEngine:
 
 
 def translate_ids(
-    model: Transformer, sources: Sequence[Sequence[int]], search: SearchConfig, max_tokens: int = MAX_TOKENS
+    model: Transformer, sources: Sequence[Sequence[int]], search: SearchConfig
 ) -> Iterator[tuple[int, list[Found]]]:
     """Translate sources (without end mark), longest first; give each one's number and its hypotheses, best first."""
-    engine = TorchEngine([model], max_tokens=max_tokens)
+    engine = TorchEngine([model])
     return engine.translate([Source(source) for source in sources], Request(search, n_best=search.width))
 
 
