@@ -318,7 +318,7 @@ class CorpusConfig(Settings):
             raise ValueError("src_lang and tgt_lang are given together or not at all")
         if self.kind == "tmx" and self.src_lang is None:
             raise ValueError(
-                "a TMX file holds several languages: name two of them, --languages fr,en; or in a recipe "
+                "a TMX file holds several languages: name two of them, --languages fr,en, or for train in a recipe "
                 '{ path = "memory.tmx", src_lang = "fr", tgt_lang = "en" }'
             )
         return self
