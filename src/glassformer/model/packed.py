@@ -4,7 +4,7 @@ B sentences, W prefixes of each, N = B * W, S source length, C columns so far, D
 vocabulary.
 
 What the prefixes of a sentence have read stands in columns that they share, W more with each token, and each sees those
-of its own past: so prefixes part and end without a number being moved.
+of its own past: so prefixes part without a number being moved.
 
 Nothing is learned here and nothing looked at, so that no more is left of each layer than its arithmetic: weights lie
 as multiplication reads them fastest, and the factors sqrt(D) and 1 / sqrt(K) are in them.
