@@ -25,6 +25,7 @@ def test_demo_translates_the_notes_and_writes_the_page(
     said = capsys.readouterr().out
     for text in translator.translate(list(SENTENCES)):
         assert text in said
+    assert "Jane visits Africa in September." in said
     assert "I am a student." in said or "I'm a student." in said
     assert said.count("% sure") == len(SENTENCES)
     assert str(page) in said.replace("\n", "")

@@ -40,10 +40,29 @@ _STOP: Final = re.compile(r"(?<![.。．])\s*[.。．।]\s*$")
 
 
 _WORD: Final = re.compile(r"\w+")
-# Syllables of invented names: they sound like many languages and are few enough that every combination is new.
-_BEGINS: Final = tuple("b br ch d dr f g gr h j k kl l m n p qu r s sh st t tr v w y z".split())  # noqa: SIM905
-_MIDDLES: Final = [*"aaeeiioouy", *"aaeeiioo", "é", "è", "ë", "ai", "ia", "ie", "ea", "ou", "au", "ei"]
-_ENDS: Final = ["", "", "", "", *["l", "n", "r", "s", "ck", "nd", "th", "ne", "lle", "tte", "rd", "x", "ng", "m"]]
+# Syllables of invented names: they sound like many languages, and there are enough of them that most names are new.
+_BEGINS: Final = [
+    "",
+    "",
+    "",
+    *"bcdfghjklmnprstvwyz",
+    *"lmnrst",
+    "br",
+    "ch",
+    "dr",
+    "gr",
+    "kl",
+    "ph",
+    "qu",
+    "sh",
+    "st",
+    "tr",
+]
+_MIDDLES: Final = [*"aeiou" * 4, *"yéèëïôöüâîåä", "é", "ai", "ia", "ie", "ea", "ou", "au", "ei", "io", "oé"]
+_ENDS: Final = [
+    *[""] * 6, *"lnrsxmdz", "ck", "nd", "th", "ne", "lle", "tte", "rd", "ng", "nie", "line", "rie", "die", "phine",
+    "son", "nez", "los", "rius", "ric", "tin", "lan", "mon", "bel", "na", "to", "ska", "berg",
+]  # fmt: skip
 
 
 def _plain_letters() -> dict[int, str]:
@@ -98,8 +117,8 @@ def _is_name(word: str) -> bool:
 def _name(draws: random.Random, names: Sequence[str]) -> str:
     if names:
         return draws.choice(names)
-    parts = [draws.choice(_BEGINS) + draws.choice(_MIDDLES) for _ in range(draws.randint(1, 3))]
-    return ("".join(parts) + draws.choice(_ENDS)).capitalize()
+    parts = [draws.choice(_BEGINS) + draws.choice(_MIDDLES) for _ in range(draws.choice((1, 1, 2, 2, 3)))]
+    return ("".join(parts) + draws.choice(_ENDS)).capitalize().ljust(2, "a")
 
 
 def _number(word: str, draws: random.Random) -> str:

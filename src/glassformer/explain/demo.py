@@ -19,9 +19,9 @@ __all__ = ["JANE", "SENTENCES", "looked_at", "run_demo"]
 
 JANE: Final = "Jane visite l'Afrique en septembre."  # notes 001
 SENTENCES: Final = (
+    JANE,
     "Je suis étudiant.",  # notes 004
     "Il fait beau aujourd'hui, mais il pleuvra demain.",
-    JANE,
 )
 
 _LONGEST_WORD: Final = 16  # of a row's name
