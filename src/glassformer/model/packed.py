@@ -32,7 +32,6 @@ __all__ = ["PackedState", "PackedTransformer", "can_pack"]
 _Map = Callable[[Tensor], Tensor]
 
 _FEW: Final = 8  # rows, up to which the number of operations counts more than what each does
-_USUAL: Final = 200  # rows
 _ROOM: Final = 16  # columns that a decoder's memory has at first
 
 
@@ -43,43 +42,30 @@ def can_pack(model: Transformer) -> bool:
 
 
 class _Linear:
-    """x W^T + b."""
+    """x W^T + b: for few rows of x by MKL, for more by oneDNN, which adds what is added on the way."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.bias = bias
         n_out, n_in = weight.shape
         # Along its longer rows a matrix is read fastest, and with few rows of x reading it is all the work.
         self.across = weight.t().contiguous() if n_in <= n_out else weight.contiguous().t()
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map `x` (N, in) to (N, out)."""
-        if self.bias is None:
-            return torch.mm(x, self.across)
-        if len(x) <= _FEW:
-            return torch.addmm(self.bias, x, self.across)
-        return torch.mm(x, self.across).add_(self.bias)  # addmm would first fill its result with the bias
+    def __call__(self, x: Tensor, then: str = "none") -> Tensor:
+        """Map `x` (N, in) to (N, out), and that by `then`, which is "none" or "relu"."""
+        if len(x) > _FEW:
+            mapped: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, then, [], "")
+            return mapped
+        few = torch.mm(x, self.across) if self.bias is None else torch.addmm(self.bias, x, self.across)
+        return few.relu_() if then == "relu" else few
 
     def onto(self, x: Tensor, y: Tensor) -> Tensor:
         """Map `x` (N, in) and add it to `y` (N, out)."""
         if len(x) > _FEW:
-            return self(x).add_(y)
+            sums: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, y, self.packed, self.bias, "add")
+            return sums
         sums = torch.addmm(y, x, self.across)
         return sums if self.bias is None else sums.add_(self.bias)
-
-
-class _Output(_Linear):
-    """The output layer, the widest by far: for a batch of the usual size oneDNN computes it fastest."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight, bias)
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map `x` (N, D) to logits (N, V)."""
-        if not 1 < x.size(0) <= _USUAL:
-            return super().__call__(x)
-        logits: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, "none", [], "")
-        return logits
 
 
 class _Norm:
@@ -140,8 +126,7 @@ class _Layer:
         if self.hidden is None:
             return x
         entered = self.before_ff(x)
-        hidden = self.hidden(entered)
-        active = hidden.relu_() if self.activation is None else self.activation(hidden)
+        active = self.hidden(entered, "relu") if self.activation is None else self.activation(self.hidden(entered))
         return self.after_ff(self.output.onto(active, x))
 
 
@@ -377,7 +362,7 @@ class PackedTransformer:
         self.decoder = [_DecoderLayer(layer) for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
         norms = (model.encoder.norm, model.decoder.norm)
         self.end_of_encoder, self.end_of_decoder = (_same if norm is None else _Norm(norm) for norm in norms)
-        self.output = _Output(model.output.weight, model.output.bias)
+        self.output = _Linear(model.output.weight, model.output.bias)
 
     @torch.inference_mode()
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Memory:

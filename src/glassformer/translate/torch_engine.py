@@ -45,6 +45,7 @@ TOLERANCE: Final = 1e-4
 _TOLERATED: Final = 32  # tokens; with more of them the tolerance is more, with fewer less, down to a quarter
 MAX_TOKENS: Final = 8192
 _SHARED: Final = 8  # sentences for each thread, from which batches are searched side by side
+_MOST: Final = 64  # sentences in a batch on a CPU: with more of them their numbers leave its caches
 
 
 class TorchEngine:
@@ -105,6 +106,7 @@ class TorchEngine:
         share = len(order) // (_SHARED * threads)  # none: too few to divide
         n_batches = 1 if not share else threads if share < 4 else 2 * threads
         most = -(-len(order) // n_batches)
+        most = min(most, _MOST) if self.device.type == "cpu" else most
         while order:
             count = max(1, min(most, self.max_tokens // (_size(sources[order[0]]) * width)))
             yield order[:count]
