@@ -9,6 +9,7 @@ What it does otherwise than our search is refused, and goes to torch. T target t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -119,7 +120,7 @@ class CTranslate2Engine:
             min_decoding_length=search.min_length,
             no_repeat_ngram_size=search.no_repeat_ngram,
             suppress_sequences=[[self._tgt[token] for token in words] for words in request.suppressed] or None,
-            return_scores=True,
+            return_scores=request.scores or search.width > 1,  # greedily it chooses without a sum over the vocabulary
             return_attention=request.attention,
         )
         penalties = length_penalty(torch.arange(max_length + 1, dtype=torch.float64), search).tolist()
@@ -150,8 +151,9 @@ class CTranslate2Engine:
     ) -> list[Found]:
         ids, max_length = self._ids, len(penalties) - 1
         found = []
-        for k, (pieces, theirs) in enumerate(zip(result.hypotheses, result.scores, strict=True)):
-            if theirs > _IMPOSSIBLE:
+        scores = result.scores or [math.nan]
+        for k, (pieces, theirs) in enumerate(zip(result.hypotheses, scores, strict=True)):
+            if not theirs <= _IMPOSSIBLE:  # nan is possible
                 length = len(pieces)
                 ended = length < max_length
                 log_prob = theirs * (length + ended) ** alpha

@@ -29,6 +29,7 @@ class Request(NamedTuple):
     n_best: int = 1  # hypotheses to give back, at most the search's width
     token_log_probs: bool = False
     attention: bool = False
+    scores: bool = True  # False: an engine that needs no log-probabilities to choose may leave them out, as nan
 
 
 class Found(NamedTuple):

@@ -28,7 +28,7 @@ from glassformer.files import whole_file
 from glassformer.text.tokenizer import Span
 from glassformer.translate.alignment import pharaoh
 from glassformer.translate.translation import Translation
-from glassformer.translate.translator import Translator
+from glassformer.translate.translator import Options, Translator
 
 __all__ = [
     "Answers",
@@ -192,26 +192,34 @@ def _decode(line: bytes, number: int) -> str:
 
 def _answer(translator: Translator, texts: list[str], first: int, answers: Answers) -> Iterator[str]:
     """Give the lines to write for a batch of texts, of which the first is number `first` of all."""
+    if not (answers.as_json or answers.n_best > 1 or answers.alignment):
+        for text in translator.translate(texts, **_options(answers)):
+            yield text.replace("\n", " ")  # a model may write any character
+        return
     for number, found in enumerate(_results(translator, texts, answers), first):
         if answers.as_json:
             yield json.dumps(_finite(_facts(found)), ensure_ascii=False)
         elif answers.n_best > 1:
             for rank, way in enumerate(found.n_best):
                 yield f"{number + 1}\t{_score(found, rank):.6f}\t{_one_line(way)}"
-        elif answers.alignment:
-            yield f"{_one_line(found.text)}\t{_pharaoh(found)}"
         else:
-            yield found.text.replace("\n", " ")  # a model may write any character
+            yield f"{_one_line(found.text)}\t{_pharaoh(found)}"
+
+
+def _options(answers: Answers) -> Options:
+    return {
+        "search": answers.search,
+        "prefix": answers.prefix,
+        "suppress": answers.suppress,
+        "require": answers.require,
+    }
 
 
 def _results(translator: Translator, texts: list[str], answers: Answers) -> list[Translation]:
     return translator.results(
         texts,
-        search=answers.search,
+        **_options(answers),
         n_best=answers.n_best,
-        prefix=answers.prefix,
-        suppress=answers.suppress,
-        require=answers.require,
         token_probabilities=answers.as_json,
         alignment=answers.alignment or answers.as_json,
         attention=answers.attention,

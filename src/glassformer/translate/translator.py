@@ -183,7 +183,7 @@ class Translator:
         self, texts: str | list[str] | Iterator[str], **settings: Unpack[Options]
     ) -> str | list[str] | Iterator[str]:
         """Translate a text, a list of texts, or a stream of them as it comes; `Options` says what can be set."""
-        wish = self._wish(**settings)
+        wish = self._wish(**settings, scores=False)
         if isinstance(texts, str):
             return self._translate([texts], wish)[0].text
         found = (translation.text for translation in self._stream(texts, wish))
@@ -281,6 +281,7 @@ class Translator:
         token_probabilities: bool = False,
         alignment: bool = False,
         attention: bool = False,
+        scores: bool = True,
     ) -> _Wish:
         """Check what a call asks for, and write it for an engine."""
         for word in (*suppress, *require):
@@ -304,6 +305,7 @@ class Translator:
                 settings.width if settings.method == "mbr" else n_best,
                 token_probabilities,
                 alignment or attention,
+                scores,
             ),
             forced,
             prefix.rstrip(),
