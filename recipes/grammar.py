@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-COUNT: Final = 20_000
+COUNT: Final = 26_000
 MONTHS: Final = {
     "janvier": "January", "février": "February", "mars": "March", "avril": "April", "mai": "May", "juin": "June",
     "juillet": "July", "août": "August", "septembre": "September", "octobre": "October", "novembre": "November",
@@ -47,6 +47,13 @@ GREETINGS: Final = {"Bonjour": "Hello", "Salut": "Hi", "Bonsoir": "Good evening"
 THINGS: Final = {
     "pommes": "apples", "livres": "books", "chaises": "chairs", "œufs": "eggs", "billets": "tickets",
     "bouteilles": "bottles", "chemises": "shirts", "timbres": "stamps", "fleurs": "flowers", "stylos": "pens",
+}  # fmt: skip
+EVENTS: Final = {
+    "j'ai acheté une voiture": "I bought a car", "il a plu toute la journée": "it rained all day",
+    "elle a quitté la ville": "she left town", "nous nous sommes mariés": "we got married",
+    "il est parti": "he left", "la guerre a commencé": "the war began", "mon fils est né": "my son was born",
+    "j'ai perdu mon travail": "I lost my job", "ils ont déménagé": "they moved", "tout a changé": "everything changed",
+    "le magasin a fermé": "the store closed", "elle m'a téléphoné": "she called me",
 }  # fmt: skip
 UNITS: Final = """
 zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept dix-huit dix-neuf
@@ -213,9 +220,47 @@ def yearly() -> tuple[str, str]:
     who_fr, who_en = who()
     return _pick([
         (f"C'était en {year}.", f"It was in {year}."),
-        (f"{who_fr} est mort en {year}.", f"{who_en} died in {year}."),
+        (f"{who_fr} mourut en {year}.", f"{who_en} died in {year}."),
         (f"Cette maison a été construite en {year}.", f"This house was built in {year}."),
         (f"Je suis né en {year}.", f"I was born in {year}."),
+    ])  # fmt: skip
+
+
+def opened() -> tuple[str, str]:
+    """Put a date, a month or a year in front of what happened."""
+    (event_fr, event_en), (date_fr, date_en) = _pick(list(EVENTS.items())), date()
+    (month_fr, month_en), year = month(), _draws.randint(1700, 2040)
+    fr, en = _pick([
+        (f"Le {date_fr}", f"On {date_en}"),
+        (f"En {month_fr} {year}", f"In {month_en} {year}"),
+        (f"En {year}", f"In {year}"),
+        (f"En {month_fr}", f"In {month_en}"),
+    ])  # fmt: skip
+    return f"{fr}, {event_fr}.", f"{en}, {event_en}."
+
+
+def measured() -> tuple[str, str]:
+    """Draw a number with a decimal comma, or with gaps between its thousands."""
+    whole, tenths = _draws.randint(1, 99), _draws.randint(1, 9)
+    large = _draws.randint(1, 999) * 1000 + _draws.choice([0, 500, _draws.randint(1, 999)])
+    gap = _pick([" ", " ", "\u202f", "."])
+    fr, en = _pick([(f"{whole},{tenths}", f"{whole}.{tenths}"), (f"{large:,}".replace(",", gap), f"{large:,}")])
+    return _pick([
+        (f"Cela coûte {fr} euros.", f"That costs {en} euros."),
+        (f"Le prix est de {fr} dollars.", f"The price is {en} dollars."),
+        (f"C'est à {fr} kilomètres d'ici.", f"It's {en} kilometers from here."),
+        (f"Il pèse {fr} kilos.", f"It weighs {en} kilos."),
+        (f"Les prix ont augmenté de {whole} %.", f"Prices have risen by {whole}%."),
+        (f"Cette ville a {large:,} habitants.".replace(",", gap), f"This city has {large:,} inhabitants."),
+    ])  # fmt: skip
+
+
+def called() -> tuple[str, str]:
+    """Draw a telephone number, which is copied as it stands."""
+    number = " ".join(f"{_draws.randint(0, 99):02d}" for _ in range(_draws.choice((3, 4, 5))))
+    return _pick([
+        (f"Mon numéro est le {number}.", f"My number is {number}."),
+        (f"Appelle-moi au {number}.", f"Call me at {number}."),
     ])  # fmt: skip
 
 
@@ -232,8 +277,16 @@ def greeted() -> tuple[str, str]:
     ])  # fmt: skip
 
 
+def smiled() -> tuple[str, str]:
+    """Put one of the usual pictures behind a sentence."""
+    fr, en = _pick(RULES)()
+    face = chr(_draws.choice([*range(0x1F600, 0x1F644), *range(0x1F440, 0x1F450), 0x2764, 0x2728, 0x1F389, 0x1F680]))
+    return f"{fr} {face}", f"{en} {face}"
+
+
 RULES: Final[list[Callable[[], tuple[str, str]]]] = [
     *[seeing] * 3, moving, *[dated] * 2, timed, *[aged] * 2, *[counted] * 2, yearly, greeted,
+    *[opened] * 2, measured, called, smiled,
 ]  # fmt: skip
 
 
