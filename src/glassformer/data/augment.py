@@ -41,25 +41,11 @@ _STOP: Final = re.compile(r"(?<![.。．])\s*[.。．।]\s*$")
 
 _WORD: Final = re.compile(r"\w+")
 # Syllables of invented names: they sound like many languages, and there are enough of them that most names are new.
-_BEGINS: Final = [
-    "",
-    "",
-    "",
-    *"bcdfghjklmnprstvwyz",
-    *"lmnrst",
-    "br",
-    "ch",
-    "dr",
-    "gr",
-    "kl",
-    "ph",
-    "qu",
-    "sh",
-    "st",
-    "tr",
-]
-_MIDDLES: Final = [*"aeiou" * 4, *"yéèëïôöüâîåä", "é", "ai", "ia", "ie", "ea", "ou", "au", "ei", "io", "oé"]
-_ENDS: Final = [
+_BEGINS: Final[list[str]] = [
+    *[""] * 3, *"bcdfghjklmnprstvwyz", *"lmnrst", "br", "ch", "dr", "gr", "kl", "ph", "qu", "sh", "st", "tr",
+]  # fmt: skip
+_MIDDLES: Final[list[str]] = [*"aeiou" * 4, *"yéèëïôöüâîåä", "é", "ai", "ia", "ie", "ea", "ou", "au", "ei", "io", "oé"]
+_ENDS: Final[list[str]] = [
     *[""] * 6, *"lnrsxmdz", "ck", "nd", "th", "ne", "lle", "tte", "rd", "ng", "nie", "line", "rie", "die", "phine",
     "son", "nez", "los", "rius", "ric", "tin", "lan", "mon", "bel", "na", "to", "ska", "berg",
 ]  # fmt: skip
