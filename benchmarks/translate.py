@@ -5,12 +5,14 @@
     ... python benchmarks/translate.py --peer 'NAME=COMMAND'                   and any other
     python benchmarks/translate.py --model FOLDER --text FILE                  a model and sentences of your own, which
                                                                                end when they end; text in, text out
+    ... --model FOLDER --text FILE --other FOLDER                              and another model in CTranslate2, bare
     ... python benchmarks/translate.py --lengths                               time by the length of the source
     ... python benchmarks/translate.py --lines 1000000                         memory over a long file
 
 1,000 sentences of Multi30k fr-en (test2016), a model of preset `small` with a vocabulary of 8,000. Its weights are
 random, so that nothing ends early: every contestant writes 16 tokens for each sentence, in batches of 64 sentences
 sorted by length, on two threads (our torch engine chooses its batches itself; `torch-64` has at most 64 in each).
+`text` and `bare` without a shape take what the probe of this machine chooses, batches included.
 Workers stay loaded and are asked in turn, round after round; medians are compared.
 Another contestant is a command that prints `RESULT {"ready": true}` and then answers JSON lines with `mode` throughput
 or latency, `beam`, `batch` and `n` by `RESULT {"seconds": .., "sentences": .., "rss_mb": ..}` or `RESULT {"ms": [..]}`.
@@ -66,10 +68,11 @@ def prepare(folder: Path) -> None:
 
 def adopt(folder: Path, model: Path, text: Path) -> None:
     """Take a trained model and sentences of its language instead."""
+    from glassformer.convert.folder import CONFIG, EXAMPLES, WEIGHTS
     from glassformer.text.tokenizer import Tokenizers
 
     for path in model.iterdir():
-        if path.suffix in (".safetensors", ".json", ".model"):
+        if path.suffix == ".model" or path.name in (CONFIG, WEIGHTS, EXAMPLES):
             shutil.copy(path, folder)
     texts = text.read_text(encoding="utf-8").splitlines()[:1000]
     (folder / "texts.json").write_text(json.dumps(texts))
@@ -152,7 +155,8 @@ def make_bare(name: str, folder: Path) -> Translate:
     from glassformer.text.tokenizer import Tokenizers
     from glassformer.translate.probe import choose_setup, load_cached_export
 
-    setup = setup_of(name) or choose_setup(folder)
+    given = setup_of(name)
+    setup = given or choose_setup(folder)
     model = ctranslate2.Translator(
         str(load_cached_export(folder, setup.quantization)),
         compute_type=setup.quantization,
@@ -164,7 +168,8 @@ def make_bare(name: str, folder: Path) -> Translate:
 
     def translate(sources: list[list[int]], beam: int, batch: int) -> int:
         rows = [[pieces[i] for i in source] for source in sources]
-        found = model.translate_batch(rows, beam_size=beam, max_batch_size=batch, max_decoding_length=most)
+        size = batch if given else setup.batch
+        found = model.translate_batch(rows, beam_size=beam, max_batch_size=size, max_decoding_length=most)
         assert most > TOKENS or all(len(result.hypotheses[0]) == TOKENS for result in found)
         return len(found)
 
@@ -360,6 +365,7 @@ def main() -> None:
     )
     parser.add_argument("--model", type=Path, help="a model folder; --text has its sentences")
     parser.add_argument("--text", type=Path)
+    parser.add_argument("--other", type=Path, help="another model folder, for the same sentences")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--n", type=int, default=1000, help="sentences of a round")
     parser.add_argument("--latency", type=int, default=30, help="sentences of a round, one by one")
@@ -386,6 +392,12 @@ def main() -> None:
         default = ["torch", "torch-64", *(f"{kind}-{shape}" for shape in shapes for kind in (ours, "bare"))]
         own = [(n, sys.executable) for n in args.only or default] + ([("hf", args.hf)] if args.hf else [])
         commands = {n: [python, __file__, "--worker", n, "--folder", name] for n, python in own}
+        if args.other:
+            other = folder / "other"
+            other.mkdir()
+            adopt(other, args.other, args.text)
+            for n in ("bare", f"bare-float32-{THREADS}x1"):
+                commands[f"other {n}"] = [sys.executable, __file__, "--worker", n, "--folder", str(other)]
         commands |= {n: shlex.split(command) for n, _, command in (peer.partition("=") for peer in args.peer)}
         workers: list[Worker] = []
         try:
