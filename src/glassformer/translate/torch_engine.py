@@ -4,7 +4,8 @@ B sentences, W beam width, N = B * W prefixes, S source length, T target length,
 
 Floating point sums depend on the shape of a batch and on the threads that share the work, so near ties could fall this
 way or that. A search says how near it came to going another way; a sentence for which that is less than `tolerance` is
-searched once more, alone, without padding and by all threads. So every translation is the one that it gets alone.
+searched once more, alone and without padding. So every translation is the one that it gets alone: by one thread, if the
+model is small, and by all of them otherwise.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ _TOLERATED: Final = 32  # tokens; with more of them the tolerance is more, with 
 MAX_TOKENS: Final = 8192
 _SHARED: Final = 8  # sentences for each thread, from which batches are searched side by side
 _MOST: Final = 64  # sentences in a batch on a CPU: with more of them their numbers leave its caches
+_SMALL: Final = (
+    15_000_000  # weights, up to which threads wait for each other longer than they share one sentence's work
+)
 
 
 class TorchEngine:
@@ -69,6 +73,7 @@ class TorchEngine:
         self._quick = tuple(PackedTransformer(model) if can_pack(model) else model for model in self.models)
         weight = self.models[0].output.weight
         self.device = weight.device
+        self.is_small = sum(part.numel() for model in self.models for part in model.parameters()) <= _SMALL
         self.tolerance = tolerance * torch.finfo(weight.dtype).eps / torch.finfo(torch.float32).eps
         self.redone = 0  # sentences that were searched once more, alone
 
@@ -77,13 +82,14 @@ class TorchEngine:
         request = request._replace(search=self._within_positions(request.search))
         batches = list(self._divide(sources, request.search.width))
         near: list[int] = []
-        searched = self._search_each([[sources[i] for i in numbers] for numbers in batches], request)
+        searched = self._search_each([[sources[i] for i in numbers] for numbers in batches], request, len(sources) == 1)
         for numbers, (found, is_near) in zip(batches, searched, strict=True):
             near += compress(numbers, is_near)
             sure = [not is_so for is_so in is_near]
             yield from compress(zip(numbers, found, strict=True), sure)
         self.redone += len(near)
-        yield from ((i, self._batch([sources[i]], request)[0][0]) for i in near)
+        again = self._search_each([[sources[i]] for i in near], request, alone=True)
+        yield from ((i, found[0]) for i, (found, _) in zip(near, again, strict=True))
 
     def refuses(self, request: Request) -> str | None:
         """Say what of the request cannot be done: only draws that must hold required words."""
@@ -113,25 +119,35 @@ class TorchEngine:
             order = order[count:]
 
     def _search_each(
-        self, batches: Sequence[Sequence[Source]], request: Request
+        self, batches: Sequence[Sequence[Source]], request: Request, alone: bool
     ) -> Iterator[tuple[list[list[Found]], list[bool]]]:
-        """Search batches in order, on a CPU several at a time, which shares the work better than threads in each do."""
+        """Search batches in order, on a CPU several at a time, which shares the work better than threads in each do.
+
+        `alone`: each batch is one sentence, and its translation is final.
+        """
         threads = torch.get_num_threads()
-        workers = min(threads, len(batches)) if self.device.type == "cpu" else 1
-        if workers < 2:
-            yield from (self._batch(batch, request) for batch in batches)
+        by_one = self.is_small or not alone
+        workers = min(threads, len(batches)) if by_one and self.device.type == "cpu" else 1
+        if workers > 1:
+            each = 1 if alone else threads // workers
+            pool = ThreadPoolExecutor(workers, "search", lambda: torch.set_num_threads(each))
+            try:
+                yield from pool.map(lambda batch: self._batch(batch, request, alone), batches)
+            finally:
+                pool.shutdown(cancel_futures=True)
+                torch.set_num_threads(threads)  # MKL has one number of threads for all
             return
-        pool = ThreadPoolExecutor(workers, "search", lambda: torch.set_num_threads(threads // workers))
-        try:
-            yield from pool.map(lambda batch: self._batch(batch, request, by_all_threads=False), batches)
-        finally:
-            pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)  # MKL has one number of threads for all
+        for batch in batches:
+            if alone and self.is_small and self.device.type == "cpu":
+                torch.set_num_threads(1)
+            try:
+                found = self._batch(batch, request, alone)
+            finally:
+                torch.set_num_threads(threads)
+            yield found
 
     @torch.inference_mode()
-    def _batch(
-        self, sources: Sequence[Source], request: Request, by_all_threads: bool = True
-    ) -> tuple[list[list[Found]], list[bool]]:
+    def _batch(self, sources: Sequence[Source], request: Request, alone: bool) -> tuple[list[list[Found]], list[bool]]:
         """Translate a batch; give the hypotheses of each sentence, and whether alone it might have others."""
         memories = self._encode(sources)
         found = self._search(sources, memories, request)
@@ -147,7 +163,7 @@ class TorchEngine:
             ]
             for row, parts in enumerate(rows)
         ]
-        if len(sources) == 1 and by_all_threads:
+        if alone:
             return answers, [False]
         length = (found.tokens != PAD).sum(dim=2).amax(dim=1)  # (B,)
         is_near = _n_best_margin(found, request) < self.tolerance * (length / _TOLERATED).clamp(min=0.25)
