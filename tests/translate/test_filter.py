@@ -265,7 +265,7 @@ def test_the_command_stops_when_it_is_told_to(folder: Path, tmp_path: Path) -> N
     with subprocess.Popen(words, **pipes) as process:  # type: ignore[call-overload]
         process.stdin.write(b"chat\n")
         process.stdin.flush()
-        while not list(tmp_path.iterdir()):  # the draft is there as soon as it reads
+        while not any(draft.stat().st_size for draft in tmp_path.iterdir()):  # it has answered, and waits for more
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
