@@ -163,8 +163,10 @@ def test_a_model_folder_is_exported_in_half_the_size(tmp_path: Path) -> None:
     assert {file.name for file in (tmp_path / "b").iterdir()} == {
         "README.md",
         "config.json",
+        "examples.txt",
         "model.safetensors",
-        "tokenizer.model",
+        "tokenizer.src.model",
+        "tokenizer.tgt.model",
     }
     refused = run(*words)
     assert refused.returncode == 2

@@ -108,7 +108,7 @@ def test_folders_are_taken_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_fine_tuning_keeps_the_shape_of_the_model() -> None:
-    started = read_recipe(None, {**CORPORA, "init": "fr-en", "model.dropout": 0.3}).model_settings(8000, 8000)
+    started = read_recipe(None, {**CORPORA, "init": "fr-en", "model.dropout": 0.3}).model_settings(8000, 5248)
     shipped = read_config("fr-en").model
     assert started == shipped.model_copy(update={"dropout": 0.3})
 
