@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
 
-__all__ = ["Engine", "Found", "Request", "Source"]
+__all__ = ["Engine", "Found", "Request", "Source", "aside"]
+
+_T = TypeVar("_T")
 
 
 class Source(NamedTuple):
@@ -60,3 +63,14 @@ class Engine(Protocol):
     def close(self) -> None:
         """Let go of threads and memory."""
         ...
+
+
+def aside(work: Callable[[], _T]) -> _T:
+    """Let torch compute in a thread that ends with it.
+
+    CTranslate2 finds the OpenMP that torch has loaded. As long as a thread lives that has computed, its helpers count,
+    and when there are more of them than cores, all sleep between two tasks instead of spinning: that makes CTranslate2
+    with several threads for a worker two to ten times slower.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()

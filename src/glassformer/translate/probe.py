@@ -15,12 +15,11 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import ctranslate2
 import torch
@@ -33,7 +32,7 @@ from glassformer.data.batches import collate
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.text.vocab import PAD, SPECIAL
 from glassformer.translate.ctranslate2_engine import CTranslate2Engine, Setup
-from glassformer.translate.engine import Found, Request, Source
+from glassformer.translate.engine import Found, Request, Source, aside
 
 __all__ = [
     "Measured",
@@ -56,7 +55,6 @@ _LONG: Final = 1.0  # seconds, after which a way is tried no more
 _ENVIRONMENT: Final = ("CT2_USE_MKL", "CT2_FORCE_CPU_ISA", "OMP_NUM_THREADS")  # what else CTranslate2 goes by
 
 _Ids = Sequence[Sequence[int]]
-_T = TypeVar("_T")
 
 
 class Measured(NamedTuple):
@@ -86,7 +84,7 @@ def load_cached_export(model_folder: str | Path, quantization: Quantization = "f
     """
     suffix = "" if quantization == "float32" else f"-{quantization}"
     folder = _home(Path(model_folder)) / f"ctranslate2{suffix}"
-    _aside(partial(export_folder, model_folder, folder, quantization))
+    aside(partial(export_folder, model_folder, folder, quantization))
     return folder
 
 
@@ -147,7 +145,7 @@ def measure(model_folder: str | Path, sentences: _Ids) -> list[Measured]:
         ]
         if yardstick is None:
             yardstick, pairs = engine, own
-            expected = _aside(partial(_torch_log_probs, model_folder, pairs))
+            expected = aside(partial(_torch_log_probs, model_folder, pairs))
         gaps = [abs(a - b) for a, b in zip(expected, _flat(engine.log_probs(pairs)), strict=True)]
         theirs = _flat(yardstick.log_probs(own))
         loss = sum(expected) / len(expected) - sum(theirs) / len(theirs)
@@ -179,17 +177,6 @@ def made_up(vocab: int, count: int, longest: int = _LONGEST) -> list[list[int]]:
     draws = random.Random(0)  # noqa: S311 - no secret
     ids = range(len(SPECIAL), max(vocab, len(SPECIAL) + 1))
     return [draws.choices(ids, k=draws.randint((longest + 3) // 4, longest)) for _ in range(count)]
-
-
-def _aside(work: Callable[[], _T]) -> _T:
-    """Let torch compute in a thread that ends with it.
-
-    CTranslate2 finds the OpenMP that torch has loaded. As long as a thread lives that has computed, its helpers count,
-    and when there are more of them than cores, all sleep between two tasks instead of spinning: that makes CTranslate2
-    with several threads for a worker two to ten times slower.
-    """
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(work).result()
 
 
 @torch.inference_mode()

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,7 @@ from glassformer.errors import ConfigError, ModelFileError, nearest
 from glassformer.text.sentences import cut_sentence, split_sentences
 from glassformer.text.tokenizer import Span, Tokenizers
 from glassformer.translate.alignment import word_alignment, word_pieces
-from glassformer.translate.engine import Engine, Found, Request, Source
+from glassformer.translate.engine import Engine, Found, Request, Source, aside
 from glassformer.translate.loops import NGRAM, is_loop
 from glassformer.translate.mbr import agreement
 from glassformer.translate.translation import Hypothesis, Piece, Sentence, Token, Translation
@@ -479,7 +480,11 @@ class Translator:
         if not sources:
             return []
         found = [[Found([], -math.inf, -math.inf, False)] for _ in sources]
-        for number, hypotheses in self._engine_for(request).translate(sources, request):
+        engine = self._engine_for(request)
+        answers = engine.translate(sources, request)
+        if engine is not self._engine:
+            answers = iter(aside(partial(list, answers)))
+        for number, hypotheses in answers:
             found[number] = hypotheses or found[number]
         return found
 
@@ -490,7 +495,7 @@ class Translator:
         if self._make_fallback is None:
             raise ConfigError(f"the engine {self._engine.name} cannot do this: {reason}")
         if self._fallback is None:
-            self._fallback = self._make_fallback()
+            self._fallback = aside(self._make_fallback)
         self._say_once(f"{self._engine.name} cannot do {reason}: {self._fallback.name} does it")
         reason = self._fallback.refuses(request)
         if reason is not None:
