@@ -34,6 +34,7 @@ __all__ = [
     "copy_model",
     "load_model",
     "read_config",
+    "refuse_to_overwrite",
     "save_model",
 ]
 
