@@ -107,12 +107,12 @@ def translating(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[
             rows.append(
                 Row(f"{engine} engine, {name}, sentences/s", f"{a:.0f}", f"{b:.0f} ({title})", f"{a / b:.2f}", command)
             )
-        if any(peer in PEERS for peer in each):
+        if any(peer in PEERS and peer != "torch" for peer in each):  # here torch is our own engine
             for figure, title, best in (
                 ("sentences_per_s", "sentences/s", "max"),
                 ("ms", "ms for one sentence", "min"),
             ):
-                peer, value = fastest(each, figure, "", best)
+                peer, value = fastest(each, figure, "torch", best)
                 own = each["torch"][figure]
                 rows.append(
                     Row(
