@@ -67,6 +67,25 @@ def test_a_packed_model_gives_the_same_logits(kind: str, batch: int) -> None:
                 state, expected = state.keep(stay), expected.keep(stay)
 
 
+@pytest.mark.parametrize("tgt_vocab", [51, 52])  # which threads can share, and cannot
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_threads_share_the_work_of_a_single_row(threads: int, tgt_vocab: int) -> None:
+    model = make(tie="none", tgt_vocab=tgt_vocab)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        packed, src = PackedTransformer(model), torch.randint(4, 50, (1, 7))
+        assert packed.output.parts == (1 if tgt_vocab == 51 else min(threads, 4) // 2 * 2 or 1)
+        with torch.inference_mode():
+            state, expected = packed.start(packed.encode(src)), model.start(model.encode(src))
+            for token in range(4, 24):
+                logits, state = packed.step(torch.tensor([[token]]), state)
+                true, expected = model.step(torch.tensor([[token]]), expected)
+                torch.testing.assert_close(logits, true, atol=TOLERANCE, rtol=0)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_states_are_values() -> None:
     """Two continuations of one state do not write over each other."""
     packed = PackedTransformer(make())

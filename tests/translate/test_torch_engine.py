@@ -230,10 +230,8 @@ def test_it_refuses_only_what_it_cannot_do() -> None:
     engine.close()
 
 
-@pytest.mark.parametrize("small", [0, 10**9], ids=["by all threads", "by one"])
-def test_batches_side_by_side_give_what_a_sentence_gets_alone(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_side_by_side_give_what_a_sentence_gets_alone() -> None:
     """With threads enough that some batches hold one sentence, and a model of a size that threads share."""
-    monkeypatch.setattr("glassformer.translate.torch_engine._SMALL", small)
     model = talker(5, torch.float32, loud=0.02, tie="none", d_model=256, n_heads=4, d_ff=1024)
     sources, request = sentences(7, 26, longest=20), Request(SearchConfig(width=4, max_length=12))
     threads = torch.get_num_threads()

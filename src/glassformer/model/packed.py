@@ -12,6 +12,7 @@ as multiplication reads them fastest, and the factors sqrt(D) and 1 / sqrt(K) ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -31,7 +32,7 @@ __all__ = ["PackedState", "PackedTransformer", "can_pack"]
 
 _Map = Callable[[Tensor], Tensor]
 
-_FEW: Final = 8  # rows, up to which the number of operations counts more than what each does
+_MOST_PARTS: Final = 4  # of a matrix, that threads read at the same time
 _ROOM: Final = 16  # columns that a decoder's memory has at first
 
 
@@ -42,30 +43,50 @@ def can_pack(model: Transformer) -> bool:
 
 
 class _Linear:
-    """x W^T + b: for few rows of x by MKL, for more by oneDNN, which adds what is added on the way."""
+    """x W^T + b by oneDNN, which adds what is added on the way."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.bias = bias
-        n_out, n_in = weight.shape
-        # Along its longer rows a matrix is read fastest, and with few rows of x reading it is all the work.
-        self.across = weight.t().contiguous() if n_in <= n_out else weight.contiguous().t()
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
 
     def __call__(self, x: Tensor, then: str = "none") -> Tensor:
         """Map `x` (N, in) to (N, out), and that by `then`, which is "none" or "relu"."""
-        if len(x) > _FEW:
-            mapped: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, then, [], "")
-            return mapped
-        few = torch.mm(x, self.across) if self.bias is None else torch.addmm(self.bias, x, self.across)
-        return few.relu_() if then == "relu" else few
+        mapped: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, then, [], "")
+        return mapped
 
     def onto(self, x: Tensor, y: Tensor) -> Tensor:
         """Map `x` (N, in) and add it to `y` (N, out)."""
-        if len(x) > _FEW:
-            sums: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, y, self.packed, self.bias, "add")
-            return sums
-        sums = torch.addmm(y, x, self.across)
-        return sums if self.bias is None else sums.add_(self.bias)
+        sums: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, y, self.packed, self.bias, "add")
+        return sums
+
+
+class _StepLinear(_Linear):
+    """The same for a decoder, whose x may be a single row: then reading W is all the work, and threads share it."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        n_out, n_in = weight.shape
+        self.parts = math.gcd(n_out, 1 << min(torch.get_num_threads(), _MOST_PARTS).bit_length() - 1)
+        by_part = weight.reshape(self.parts, -1, n_in).transpose(1, 2)  # (P, in, out / P)
+        # Along its longer rows a matrix is read fastest.
+        self.across = by_part.contiguous() if n_in <= by_part.size(2) else by_part
+        self.bias_by_part = None if bias is None else bias.view(self.parts, 1, -1)
+
+    def __call__(self, x: Tensor, then: str = "none") -> Tensor:
+        if x.size(0) > 1:
+            return super().__call__(x, then)
+        shared = x.expand(self.parts, 1, -1)
+        if self.bias_by_part is None:
+            row = torch.bmm(shared, self.across)
+        else:
+            row = torch.baddbmm(self.bias_by_part, shared, self.across)
+        return (row.relu_() if then == "relu" else row).view(1, -1)
+
+    def onto(self, x: Tensor, y: Tensor) -> Tensor:
+        if x.size(0) > 1:
+            return super().onto(x, y)
+        row = torch.baddbmm(y.view(self.parts, 1, -1), x.expand(self.parts, 1, -1), self.across).view(1, -1)
+        return row if self.bias is None else row.add_(self.bias)
 
 
 class _Norm:
@@ -86,38 +107,49 @@ def _norms(around: AddNorm) -> tuple[_Map, _Map]:
     return (norm, _same) if around.pre else (_same, norm)
 
 
-class _Attention:
-    """One attention's projections; the questions come out scaled."""
+def _scaled(attention: MultiHeadAttention) -> tuple[Tensor, Tensor | None]:
+    """Give weight and bias of the projection that makes queries, which come out scaled, keys and values."""
+    width, projection = attention.projection.in_features, attention.projection
 
-    def __init__(self, attention: MultiHeadAttention, of_source: bool) -> None:
-        width = attention.projection.in_features
+    def scaled(part: Tensor) -> Tensor:
+        return torch.cat([part[:width] * attention.factor, part[width:]])
 
-        def scaled(part: Tensor) -> Tensor:
-            return torch.cat([part[:width] * attention.factor, part[width:]])
+    return scaled(projection.weight), None if projection.bias is None else scaled(projection.bias)
 
-        weight = scaled(attention.projection.weight)
-        bias = None if attention.projection.bias is None else scaled(attention.projection.bias)
-        if of_source:
-            self.query = _Linear(weight[:width], None if bias is None else bias[:width])
-            self.memory = _Linear(weight[width:], None if bias is None else bias[width:])
-        else:
-            self.query_and_memory = _Linear(weight, bias)
-        self.output = _Linear(attention.output.weight, attention.output.bias)
+
+class _SelfAttention:
+    """The projections of an attention to one's own side."""
+
+    def __init__(self, attention: MultiHeadAttention, linear: type[_Linear]) -> None:
+        self.parts = linear(*_scaled(attention))
+        self.output = linear(attention.output.weight, attention.output.bias)
+
+
+class _CrossAttention:
+    """The projections of a decoder's attention to the source."""
+
+    def __init__(self, attention: MultiHeadAttention) -> None:
+        (weight, bias), width, n_heads = _scaled(attention), attention.projection.in_features, attention.n_heads
+        self.query = _StepLinear(weight[:width], None if bias is None else bias[:width])
+        self.memory = _Linear(weight[width:], None if bias is None else bias[width:])
+        self.output = _StepLinear(attention.output.weight, attention.output.bias)
+        self.into = weight[:width].view(n_heads, -1, width).transpose(1, 2).contiguous()  # (H, D, K)
+        self.out_of = attention.output.weight.t().reshape(n_heads, -1, width)  # (H, K, D)
 
 
 class _Layer:
     """What encoder and decoder layers share."""
 
-    def __init__(self, layer: EncoderLayer | DecoderLayer) -> None:
+    def __init__(self, layer: EncoderLayer | DecoderLayer, linear: type[_Linear]) -> None:
         self.n_heads = layer.self_attention.n_heads
         self.size = layer.self_attention.output.in_features // self.n_heads
-        self.self_attention = _Attention(layer.self_attention, of_source=False)
+        self.self_attention = _SelfAttention(layer.self_attention, linear)
         self.before_self, self.after_self = _norms(layer.around_self)
         self.hidden = None
         if layer.feed_forward is not None and layer.around_ff is not None:
             network = layer.feed_forward
-            self.hidden = _Linear(network.hidden.weight, network.hidden.bias)
-            self.output = _Linear(network.output.weight, network.output.bias)
+            self.hidden = linear(network.hidden.weight, network.hidden.bias)
+            self.output = linear(network.output.weight, network.output.bias)
             self.activation = None if network.activation == "relu" else OPERATIONS[network.activation]
             self.before_ff, self.after_ff = _norms(layer.around_ff)
 
@@ -131,10 +163,13 @@ class _Layer:
 
 
 class _EncoderLayer(_Layer):
+    def __init__(self, layer: EncoderLayer) -> None:
+        super().__init__(layer, _Linear)
+
     def __call__(self, x: Tensor, batch: int, allowed: Tensor | None) -> Tensor:
         """Map `x` (B * S, D)."""
         n_rows, width = x.shape
-        parts = self.self_attention.query_and_memory(self.before_self(x))
+        parts = self.self_attention.parts(self.before_self(x))
         parts = parts.view(batch, n_rows // batch, 3, self.n_heads, width // self.n_heads)
         query, keys, values = parts.permute(2, 0, 3, 1, 4).unbind()  # (B, H, S, K)
         context = F.scaled_dot_product_attention(query, keys, values, allowed, scale=1.0)
@@ -144,14 +179,14 @@ class _EncoderLayer(_Layer):
 
 class _DecoderLayer(_Layer):
     def __init__(self, layer: DecoderLayer) -> None:
-        super().__init__(layer)
-        self.cross_attention = _Attention(layer.cross_attention, of_source=True)
+        super().__init__(layer, _StepLinear)
+        self.cross_attention = _CrossAttention(layer.cross_attention)
         self.before_cross, self.after_cross = _norms(layer.around_cross)
 
     def __call__(self, x: Tensor, columns: _Columns, past: Tensor | None, source: _Source, number: int) -> Tensor:
         """Map the newest position `x` (N, D) of each prefix; `past` (B * H, W, C) bars the columns of others."""
         batch, n_heads = source.batch, self.n_heads
-        parts = self.self_attention.query_and_memory(self.before_self(x)).view(batch, -1, 3, n_heads, self.size)
+        parts = self.self_attention.parts(self.before_self(x)).view(batch, -1, 3, n_heads, self.size)
         columns.new.copy_(parts.narrow(2, 1, 2).permute(2, 1, 0, 3, 4))
         context = _attend(_by_head(parts.select(2, 0)), columns.keys, columns.values, past)
         x = self.after_self(self.self_attention.output.onto(_by_prefix(context, batch, n_heads), x))
@@ -245,11 +280,10 @@ class _Absorbed(NamedTuple):
     values: Tensor  # (H * S, D)
 
     @classmethod
-    def of(cls, memory: _Memory, attention: _Attention) -> _Absorbed:
+    def of(cls, memory: _Memory, attention: _CrossAttention) -> _Absorbed:
         (n_heads, size, _), query, output = memory.keys.shape, attention.query, attention.output
-        into = query.across.view(-1, n_heads, size).transpose(0, 1)  # (H, D, K)
-        keys = torch.bmm(into, memory.keys).transpose(0, 1).flatten(1)
-        values = torch.bmm(memory.values, output.across.view(n_heads, size, -1)).flatten(0, 1)
+        keys = torch.bmm(attention.into, memory.keys).transpose(0, 1).flatten(1)
+        values = torch.bmm(memory.values, attention.out_of).flatten(0, 1)
         if query.bias is None or output.bias is None:
             return cls(keys, keys.new_zeros(()), values)
         bias = torch.bmm(query.bias.view(n_heads, 1, size), memory.keys).flatten()
@@ -258,8 +292,8 @@ class _Absorbed(NamedTuple):
     def onto(self, entered: Tensor, x: Tensor, n_heads: int) -> Tensor:
         """Add what the attention of `entered` (W, D) finds to `x` (W, D)."""
         scores = torch.addmm(self.bias, entered, self.keys)
-        weights = scores.view(len(x) * n_heads, -1).softmax(1)
-        return torch.addmm(x, weights.view(len(x), -1), self.values)
+        weights = scores.view(x.size(0) * n_heads, -1).softmax(1)
+        return torch.addmm(x, weights.view(x.size(0), -1), self.values)
 
 
 class _Source(NamedTuple):
@@ -343,7 +377,7 @@ class _Embedding(NamedTuple):
         if self.positions is None:
             return x
         end = start + ids.size(1)
-        if end > len(self.positions):
+        if end > self.positions.size(0):
             raise ValueError(f"position {end} is past the model's limit: max_positions={len(self.positions)}")
         return x + self.positions[start:end]
 
@@ -362,7 +396,7 @@ class PackedTransformer:
         self.decoder = [_DecoderLayer(layer) for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
         norms = (model.encoder.norm, model.decoder.norm)
         self.end_of_encoder, self.end_of_decoder = (_same if norm is None else _Norm(norm) for norm in norms)
-        self.output = _Linear(model.output.weight, model.output.bias)
+        self.output = _StepLinear(model.output.weight, model.output.bias)
 
     @torch.inference_mode()
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Memory:

@@ -4,8 +4,7 @@ B sentences, W beam width, N = B * W prefixes, S source length, T target length,
 
 Floating point sums depend on the shape of a batch and on the threads that share the work, so near ties could fall this
 way or that. A search says how near it came to going another way; a sentence for which that is less than `tolerance` is
-searched once more, alone and without padding. So every translation is the one that it gets alone: by one thread, if the
-model is small, and by all of them otherwise.
+searched once more, alone, without padding and by all threads. So every translation is the one that it gets alone.
 """
 
 from __future__ import annotations
@@ -47,9 +46,6 @@ _TOLERATED: Final = 32  # tokens; with more of them the tolerance is more, with 
 MAX_TOKENS: Final = 8192
 _SHARED: Final = 8  # sentences for each thread, from which batches are searched side by side
 _MOST: Final = 64  # sentences in a batch on a CPU: with more of them their numbers leave its caches
-_SMALL: Final = (
-    15_000_000  # weights, up to which threads wait for each other longer than they share one sentence's work
-)
 
 
 class TorchEngine:
@@ -73,7 +69,6 @@ class TorchEngine:
         self._quick = tuple(PackedTransformer(model) if can_pack(model) else model for model in self.models)
         weight = self.models[0].output.weight
         self.device = weight.device
-        self.is_small = sum(part.numel() for model in self.models for part in model.parameters()) <= _SMALL
         self.tolerance = tolerance * torch.finfo(weight.dtype).eps / torch.finfo(torch.float32).eps
         self.redone = 0  # sentences that were searched once more, alone
 
@@ -126,10 +121,9 @@ class TorchEngine:
         `alone`: each batch is one sentence, and its translation is final.
         """
         threads = torch.get_num_threads()
-        by_one = self.is_small or not alone
-        workers = min(threads, len(batches)) if by_one and self.device.type == "cpu" else 1
+        workers = min(threads, len(batches)) if self.device.type == "cpu" and not alone else 1
         if workers > 1:
-            each = 1 if alone else threads // workers
+            each = threads // workers
             pool = ThreadPoolExecutor(workers, "search", lambda: torch.set_num_threads(each))
             try:
                 yield from pool.map(lambda batch: self._batch(batch, request, alone), batches)
@@ -138,13 +132,7 @@ class TorchEngine:
                 torch.set_num_threads(threads)  # MKL has one number of threads for all
             return
         for batch in batches:
-            if alone and self.is_small and self.device.type == "cpu":
-                torch.set_num_threads(1)
-            try:
-                found = self._batch(batch, request, alone)
-            finally:
-                torch.set_num_threads(threads)
-            yield found
+            yield self._batch(batch, request, alone)
 
     @torch.inference_mode()
     def _batch(self, sources: Sequence[Source], request: Request, alone: bool) -> tuple[list[list[Found]], list[bool]]:
