@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from glassformer.errors import DataError
 
-__all__ = ["whole_file", "write_text"]
+__all__ = ["sync", "sync_folder", "whole_file", "write_text"]
 
 
 @contextmanager
@@ -35,3 +35,18 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     with whole_file(Path(path)) as file:
         file.write(text.encode("utf-8"))
+
+
+def sync(file: IO[Any]) -> None:
+    """Wait until what was written to a file is on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

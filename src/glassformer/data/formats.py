@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import zip_longest
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from glassformer.config import CorpusConfig
@@ -149,14 +150,20 @@ def corpus_size(corpus: CorpusConfig) -> int:
     return sum(path.stat().st_size for path in paths if path.exists())
 
 
+def _read_texts(path: Path, watch: Watch) -> Iterator[tuple[int, str] | Fault]:
+    for line, raw in read_lines(path, watch):
+        yield from _byte_order_mark(raw, str(path), line)
+        text = _decode(raw, str(path), line)
+        yield text if isinstance(text, Fault) else (line, text)
+
+
 def _read_tsv(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
     file = str(corpus.path)
-    for line, raw in read_lines(corpus.path, watch):
-        yield from _byte_order_mark(raw, file, line)
-        text = _decode(raw, file, line)
-        if isinstance(text, Fault):
-            yield text
+    for found in _read_texts(corpus.path, watch):
+        if isinstance(found, Fault):
+            yield found
             continue
+        line, text = found
         sides = text.split("\t")
         if len(sides) == 2:
             yield from _pair(sides[0], sides[1], file, line, text)
@@ -193,15 +200,15 @@ def _read_moses(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
 
 def _read_jsonl(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
     file = str(corpus.path)
-    for line, raw in read_lines(corpus.path, watch):
-        yield from _byte_order_mark(raw, file, line)
-        text = _decode(raw, file, line)
-        if isinstance(text, Fault):
-            yield text
-        elif not text.strip():
-            yield Fault(FaultKind.EMPTY, file, line, "")
-        else:
+    for found in _read_texts(corpus.path, watch):
+        if isinstance(found, Fault):
+            yield found
+            continue
+        line, text = found
+        if text.strip():
             yield from _read_object(text, corpus, file, line)
+        else:
+            yield Fault(FaultKind.EMPTY, file, line, "")
 
 
 def _read_object(text: str, corpus: CorpusConfig, file: str, line: int) -> Iterator[Pair | Fault]:

@@ -11,7 +11,6 @@ A shard is written under another name, synced and renamed, so that a folder with
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import Settings
+from glassformer.files import sync, sync_folder
 
 __all__ = [
     "LINES",
@@ -217,26 +217,13 @@ class ShardWriter:
             **origin,
         )
         for file in self._files.values():
-            _sync(file)
+            sync(file)
         with (self._part / _META).open("wb") as file:
             file.write(meta.model_dump_json(indent=1).encode())
-            _sync(file)
-        _sync_folder(self._part)
+            sync(file)
+        sync_folder(self._part)
         self._part.rename(self._folder)
-        _sync_folder(self._folder.parent)
+        sync_folder(self._folder.parent)
 
     def _write(self, name: str, numbers: NDArray[Any]) -> None:
         self._files[name].write(np.ascontiguousarray(numbers).data)
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from glassformer.errors import RunError
+from glassformer.files import sync, sync_folder
 
 __all__ = [
     "Checkpoint",
@@ -64,11 +64,11 @@ def save_checkpoint(folder: Path, step: int, tensors: Tensors, state: Mapping[st
             prints[f"{part}.safetensors"] = hashlib.sha256(data).hexdigest()
             _write(draft / f"{part}.safetensors", data)
         _write(draft / _STATE, json.dumps({**state, "sha256": prints}, indent=1).encode())
-        _sync_folder(draft)
+        sync_folder(draft)
         if (folder / name).exists():  # the same step again, after a roll-back
             shutil.rmtree(folder / name)
         draft.rename(folder / name)
-        _sync_folder(folder)
+        sync_folder(folder)
         _point_latest(folder, name)
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
@@ -138,20 +138,11 @@ def _whole_one(folder: Path) -> str:
 def _write(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync(file)
 
 
 def _point_latest(folder: Path, name: str) -> None:
     draft = folder / f".{_LATEST}"
     _write(draft, f"{name}\n".encode())
     draft.replace(folder / _LATEST)
-    _sync_folder(folder)
+    sync_folder(folder)

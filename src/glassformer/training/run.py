@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from glassformer.errors import ConfigError, RunError
+from glassformer.files import sync
 from glassformer.training.recipe import Recipe, to_toml
 
 __all__ = ["CHECKPOINTS", "METRICS", "RUN", "Metrics", "changed_settings", "claim", "flat", "write_whole"]
@@ -102,6 +102,5 @@ def write_whole(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        sync(file)
     draft.replace(path)
