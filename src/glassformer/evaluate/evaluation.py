@@ -20,9 +20,10 @@ from glassformer.data.pair import Pair
 from glassformer.errors import DataError
 from glassformer.evaluate.scores import Score, measure
 from glassformer.text.tokenizer import Tokenizers
+from glassformer.translate.engine import Say
 from glassformer.translate.filter import search_settings
 from glassformer.translate.score import perplexity, score_pairs
-from glassformer.translate.translator import Say, Translator
+from glassformer.translate.translator import Translator
 
 __all__ = ["Evaluation", "comet_score", "evaluate", "read_test", "with_scores"]
 

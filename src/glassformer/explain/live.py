@@ -26,7 +26,8 @@ from glassformer.errors import AddressError, ConfigError, GlassformerError, near
 from glassformer.explain.page import live_index, static_file, static_names
 from glassformer.model.trace import look
 from glassformer.text.vocab import EOS
-from glassformer.translate.translator import Say, Translator
+from glassformer.translate.engine import Say
+from glassformer.translate.translator import Translator
 
 __all__ = ["EXAMPLES", "LiveServer", "serve_page"]
 

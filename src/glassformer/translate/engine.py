@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
 
-__all__ = ["Engine", "Found", "Request", "Source", "aside"]
+__all__ = ["Engine", "Found", "Request", "Say", "Source", "aside"]
+
+Say = Callable[[str], None]  # hears, in a word, what is otherwise than asked for
 
 _T = TypeVar("_T")
 

@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
-from glassformer.convert.folder import About, load_model, read_config
+from glassformer.convert.folder import About, read_config
 from glassformer.convert.shipped import DEFAULT_MODEL, find_model
-from glassformer.errors import ConfigError, ModelFileError, nearest
+from glassformer.errors import ConfigError
 from glassformer.text.sentences import cut_sentence, split_sentences
 from glassformer.text.tokenizer import Span, Tokenizers
 from glassformer.translate.alignment import word_alignment, word_pieces
-from glassformer.translate.engine import Engine, Found, Request, Source, aside
+from glassformer.translate.engine import Engine, Found, Request, Say, Source, aside
+from glassformer.translate.loading import load_engines, load_tokenizers
 from glassformer.translate.loops import NGRAM, is_loop
 from glassformer.translate.mbr import agreement
 from glassformer.translate.translation import Hypothesis, Piece, Sentence, Token, Translation
@@ -36,10 +37,7 @@ if TYPE_CHECKING:
     from glassformer.explain.explanation import Explanation
     from glassformer.model.transformer import Transformer
 
-__all__ = ["DEFAULT_SEARCH", "ENGINES", "Asked", "Options", "Say", "Translator"]
-
-ENGINES: Final = ("auto", "torch", "ctranslate2")
-Say = Callable[[str], None]  # hears, in a word, what is otherwise than asked for
+__all__ = ["DEFAULT_SEARCH", "Asked", "Options", "Translator"]
 
 DEFAULT_SEARCH: Final = SearchConfig(width=5)
 
@@ -143,28 +141,14 @@ class Translator:
 
         Texts are cut into sentences unless `split` says that each is to be taken as one.
         """
-        if engine not in ENGINES:
-            raise ConfigError(f"unknown engine {engine}; {nearest(engine, ENGINES)}")
         folders = [find_model(name) for name in ([model] if isinstance(model, str | Path) else model)]
         if not folders:
             raise ConfigError("no model to translate with: name a model folder")
         configs = [read_config(folder) for folder in folders]
-        tokenizers = Tokenizers.load(folders[0])
-        for folder, config in zip(folders, configs, strict=True):
-            theirs = Tokenizers.load(folder)
-            if theirs != tokenizers:
-                raise ModelFileError(f"{folder} has another vocabulary than {folders[0]}; an ensemble shares one")
-            _check_tokenizers(folder, theirs, config.about, (config.model.src_vocab, config.model.tgt_vocab))
-
-        def with_torch() -> Engine:
-            return _torch_engine(folders, configs[0].about, threads, device)
-
-        fast = None if engine == "torch" else _ctranslate2_engine(folders, threads, device, engine == "auto", say)
+        tokenizers, about = load_tokenizers(folders, configs), configs[0].about
+        first, fallback = load_engines(engine, folders, about, threads, device, say)
         positions = min(config.model.max_positions for config in configs)  # what an export has tables for, too
-        about = configs[0].about
-        if fast is None:
-            return cls(with_torch(), tokenizers, about, positions, search, None, say, split)
-        return cls(fast, tokenizers, about, positions, search, with_torch, say, split)
+        return cls(first, tokenizers, about, positions, search, fallback, say, split)
 
     @property
     def engine(self) -> str:
@@ -581,54 +565,3 @@ def _shift(spans: Iterable[Span], by: int) -> list[Span]:
 def _variants(word: str) -> list[str]:
     """Write a word as it stands and as it begins a sentence."""
     return list(dict.fromkeys([word, word[0].upper() + word[1:]]))
-
-
-def _torch_engine(folders: Sequence[Path], about: About, threads: int, device: str) -> Engine:
-    import torch
-
-    from glassformer.model.allocator import keep_large_blocks
-    from glassformer.translate.torch_engine import TorchEngine
-
-    if threads:
-        torch.set_num_threads(threads)
-    if device == "cpu":
-        keep_large_blocks()
-    return TorchEngine([load_model(folder, device) for folder in folders], about.alignment)
-
-
-def _ctranslate2_engine(
-    folders: Sequence[Path], threads: int, device: str, may_be_none: bool, say: Say | None
-) -> Engine | None:
-    """Load CTranslate2; None, with a word, if it cannot express the model and nobody insists."""
-    from glassformer.translate.probe import choose_setup, load_engine
-
-    reason = "an ensemble" if len(folders) > 1 else f"device={device}" if device != "cpu" else ""
-    if not reason:
-        try:
-            setup = choose_setup(folders[0])
-            if threads:
-                several = setup.workers > 1
-                setup = setup._replace(workers=threads if several else 1, threads=1 if several else threads)
-            return load_engine(folders[0], setup)
-        except (ConfigError, ModelFileError) as error:  # not expressible, or nowhere to keep the export
-            reason = str(error)
-    if not may_be_none:
-        raise ConfigError(f"ctranslate2 cannot translate with this: {reason}")
-    if say is not None:
-        say(f"ctranslate2 cannot translate with this ({reason}): torch does")
-    return None
-
-
-def _check_tokenizers(folder: Path, tokenizers: Tokenizers, about: About, sizes: tuple[int, int]) -> None:
-    for side, tokenizer, size in zip(("source", "target"), tokenizers, sizes, strict=True):
-        if tokenizer.vocab_size > size:
-            raise ModelFileError(
-                f"{folder}: the {side} vocabulary has {tokenizer.vocab_size:,} ids, the model knows {size:,}; "
-                "they do not belong together"
-            )
-    fingerprints = tuple(tokenizer.sha256 for tokenizer in tokenizers)
-    if about.tokenizer_sha256 and about.tokenizer_sha256 != fingerprints:
-        raise ModelFileError(
-            f"{folder}: the vocabulary is not the one that the model was trained with "
-            f"({fingerprints[0][:12]}…, trained with {about.tokenizer_sha256[0][:12]}…); copy the folder again"
-        )
