@@ -56,6 +56,7 @@ _Search = Annotated[
     list[str] | None, typer.Option("--search", help="NAME=VALUE, any setting of the search: length_penalty=0.6.")
 ]
 _Engine = Annotated[str, typer.Option(help="torch, ctranslate2, or auto: the fastest that can do it.")]
+_Compute = Annotated[str, typer.Option(help="float32 or int8 in ctranslate2; auto: the fastest that is accurate.")]
 _Threads = Annotated[int, typer.Option(help="CPU threads; 0 takes all.", min=0)]
 _Device = Annotated[str, typer.Option(help="Where torch computes.")]
 
@@ -346,10 +347,20 @@ def translate(
     suppress: Annotated[list[str] | None, typer.Option(help="A word that must not come.")] = None,
     require: Annotated[list[str] | None, typer.Option(help="A word that must come.")] = None,
     engine: _Engine = "auto",
+    compute: _Compute = "auto",
     threads: _Threads = 0,
     device: _Device = "cpu",
 ) -> None:
     """Translate lines from stdin to stdout, one for one."""
+    if attention and not as_json:
+        raise UsageError("--attention is written with --json only")
+    if alignment and nbest > 1 and not as_json:
+        raise UsageError("--alignment with --nbest is written with --json only")
+    if interactive and (as_json or source or output or alignment or attention):
+        raise UsageError(
+            "--interactive reads and writes the terminal: without --input, --output, --json and what these write"
+        )
+
     from glassformer.convert.shipped import DEFAULT_MODEL
     from glassformer.translate.filter import Answers, converse, run_filter, search_settings
     from glassformer.translate.translator import Translator
@@ -357,8 +368,9 @@ def translate(
     words = _search_words(search, beam)
     words += [] if length_penalty is None else [f"length_penalty={length_penalty}"]
     wanted = (nbest, prefix, tuple(suppress or ()), tuple(require or ()), as_json, alignment, attention)
+    names = (model or DEFAULT_MODEL).split(",")
     try:
-        with Translator.load((model or DEFAULT_MODEL).split(","), engine, None, threads, device, _say) as translator:
+        with Translator.load(names, engine, None, threads, device, _say, compute=compute) as translator:
             answers = Answers(search_settings(words, translator.search), *wanted)
             if interactive:
                 with contextlib.suppress(ImportError):
@@ -366,11 +378,11 @@ def translate(
                 converse(translator, lambda: input(f"{translator.about.src_lang}> "), typer.echo, answers)
             else:
                 gc.freeze()  # what is loaded is no garbage, and looking through it again and again takes time
-                run_filter(translator, source, output, answers)
+                run_filter(translator, None if source == Path("-") else source, output, answers)
     except KeyboardInterrupt:
         raise Stopped("stopped", signal.SIGINT) from None
-    except BrokenPipeError:  # whoever read it has seen enough; and Python must not try to flush once more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read it has seen enough
+        _close_stdout()
         raise typer.Exit(128 + signal.SIGPIPE) from None
 
 
@@ -445,6 +457,11 @@ def _say(word: str) -> None:
     typer.echo(f"glassformer: {word}", err=True)
 
 
+def _close_stdout() -> None:
+    """Keep Python from flushing once more what cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _two(word: str, option: str) -> tuple[str, str]:
     source, _, target = word.partition(",")
     if not source or not target or "," in target:
@@ -454,8 +471,19 @@ def _two(word: str, option: str) -> tuple[str, str]:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that no half of a file stays
+    if sys.stdin is None or sys.stdout is None:
+        _say(f"standard {'input' if sys.stdin is None else 'output'} is closed")
+        sys.exit(UsageError.exit_code)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except GlassformerError as error:
-        print(f"glassformer: {error}", file=sys.stderr)  # noqa: T201
+        _say(str(error))
         sys.exit(error.exit_code)
+    except OSError as error:
+        _close_stdout()
+        _say(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        sys.exit(UsageError.exit_code)

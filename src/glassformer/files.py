@@ -10,14 +10,20 @@ from typing import IO, Any, BinaryIO
 
 from glassformer.errors import DataError
 
-__all__ = ["sync", "sync_folder", "whole_file", "write_text"]
+__all__ = ["check_place", "sync", "sync_folder", "whole_file", "write_text"]
+
+
+def check_place(path: Path) -> None:
+    """See, before the work, that there is a folder to write a file into."""
+    if not path.absolute().parent.is_dir():
+        raise DataError(f"{path}: cannot be written: there is no folder {path.parent}")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file to write, which takes its place at the end; pipes and devices are written directly."""
     is_device = path.exists() and not path.is_file()
-    draft = path if is_device else path.with_name(f".{path.name}.part")
+    draft = path if is_device else path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with draft.open("wb") as file:
             yield file

@@ -196,8 +196,8 @@ def test_no_source_no_text(tokenizers: Tokenizers, tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "method=sample": Request(SearchConfig(method="sample")),
-    "method=mbr": Request(SearchConfig(method="mbr", width=4)),
+    "draws": Request(SearchConfig(method="sample")),
+    "method=sample or mbr": Request(SearchConfig(method="mbr", width=4)),
     "stop=exact": Request(SearchConfig(width=2, stop="exact")),
     "groups=2": Request(SearchConfig(width=4, groups=2)),
     "coverage": Request(SearchConfig(width=2, coverage_penalty=0.2)),

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -159,6 +160,7 @@ def test_slow_lines_are_answered_at_once() -> None:
 def test_fast_lines_are_taken_together() -> None:
     batches = list(read_batches(io.BytesIO(b"chat\n" * 10_000).read))
     assert sum(map(len, batches)) == 10_000
+    assert len(batches[0]) <= 64  # the first answers come soon
     assert max(map(len, batches)) > 1000
 
 
@@ -259,7 +261,8 @@ def test_the_command_answers_a_pipe_line_by_line(folder: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_the_command_stops_when_it_is_told_to(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, b"glassformer: stopped\n"), (signal.SIGTERM, b"")])
+def test_the_command_stops_when_it_is_told_to(number: int, word: bytes, folder: Path, tmp_path: Path) -> None:
     words = command("translate", folder, "--engine", "torch", "--output", tmp_path / "out.txt")
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "env": ENVIRONMENT}
     with subprocess.Popen(words, **pipes) as process:  # type: ignore[call-overload]
@@ -268,10 +271,24 @@ def test_the_command_stops_when_it_is_told_to(folder: Path, tmp_path: Path) -> N
         while not any(draft.stat().st_size for draft in tmp_path.iterdir()):  # it has answered, and waits for more
             assert process.poll() is None
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 128 + signal.SIGINT
-        assert process.stderr.read() == b"glassformer: stopped\n"
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == 128 + number
+        assert process.stderr.read() == word
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("redirected", "complaint"),
+    [
+        ("> /dev/full", "standard output: No space left on device"),
+        (">&-", "standard output is closed"),
+        ("<&-", "standard input is closed"),
+    ],
+)
+def test_a_closed_or_full_pipe_is_one_line(redirected: str, complaint: str, folder: Path) -> None:
+    words = f"echo chat | {shlex.join(command('translate', folder, '--engine', 'torch'))} {redirected}"
+    answer = subprocess.run(["bash", "-c", words], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (2, f"glassformer: {complaint}\n")
 
 
 @pytest.mark.parametrize(
@@ -281,6 +298,10 @@ def test_the_command_stops_when_it_is_told_to(folder: Path, tmp_path: Path) -> N
         (["{}", "--engine", "torhc"], "did you mean torch?"),
         (["{}", "--search", "widht=3", "--engine", "torch"], "did you mean width?"),
         (["{}", "--input", "no-such-file", "--engine", "torch"], "no such file"),
+        (["{}", "--attention"], "with --json only"),
+        (["{}", "--alignment", "--nbest", "2"], "with --json only"),
+        (["{}", "--interactive", "--output", "x"], "--interactive reads and writes the terminal"),
+        (["{}", "--compute", "int9", "--engine", "ctranslate2"], "unknown quantization int9"),
     ],
 )
 def test_a_mistake_is_explained(words: list[str], complaint: str, folder: Path) -> None:

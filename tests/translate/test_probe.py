@@ -145,6 +145,51 @@ def test_a_folder_that_cannot_be_written(folder: Path, tmp_path: Path, monkeypat
     assert sorted(folder.iterdir()) == before
 
 
+def test_what_lies_in_a_folder_that_cannot_be_written_is_used(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = faked(monkeypatch, good=Measured(Setup("int8", 2, 1), 0.6, 0.01, 0.0))
+    exports = [load_cached_export(folder), load_cached_export(folder, "int8")]
+    choose_setup(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "access", lambda *_: False)  # whoever runs this may write everywhere
+    assert [load_cached_export(folder), load_cached_export(folder, "int8")] == exports
+    assert choose_setup(folder) == Setup("int8", 2, 1)
+    assert len(calls) == 1
+    assert not (tmp_path / "cache").exists()
+    change(folder)
+    assert load_cached_export(folder).is_relative_to(tmp_path / "cache")
+
+
+def test_where_nothing_can_be_remembered_it_is_measured_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = faked(monkeypatch)
+    load_cached_export(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert choose_setup(folder) == choose_setup(folder) == Setup("float32", 2, 1)
+    assert len(calls) == 2
+
+
+def test_one_can_insist_on_a_kind_of_numbers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = faked(
+        monkeypatch,
+        good=Measured(Setup("int8", 2, 1), 0.6, 0.01, 0.0),
+        rough=Measured(Setup("bfloat16", 2, 1), 0.7, 0.5, 0.0),
+    )
+    heard: list[str] = []
+    for kind in ("float32", "int8", "bfloat16"):
+        assert choose_setup(folder, kind, heard.append).quantization == kind
+        assert choose_setup(folder, kind, heard.append).quantization == kind
+    assert choose_setup(folder).quantization == "int8"
+    assert len(calls) == 4
+    assert len(heard) == 3
+    assert "first use" in heard[0]
+    with pytest.raises(ConfigError, match="does not compute in float16; it knows float32, int8, bfloat16"):
+        choose_setup(folder, "float16")
+    with pytest.raises(ConfigError, match="unknown quantization int9"):
+        choose_setup(folder, "int9")
+
+
 def test_several_at_once(folder: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         exports = list(pool.map(load_cached_export, [folder] * 4))

@@ -41,6 +41,7 @@ __all__ = [
     "export_ctranslate2",
     "export_folder",
     "fingerprint_of",
+    "is_exported",
     "read_mark",
     "vocabulary",
 ]
@@ -115,11 +116,19 @@ def export_ctranslate2(
 
 def export_folder(model_folder: str | Path, folder: str | Path, quantization: Quantization = "float32") -> None:
     """Write the model of a model folder into `folder` for CTranslate2, unless it is there."""
-    config = read_config(model_folder)
-    mark = Mark(quantization, fingerprint_of(model_folder), config.model.max_positions)
-    if read_mark(Path(folder)) != mark:
-        model, tokenizers = load_model(model_folder), Tokenizers.load(model_folder)
-        export_ctranslate2(model, tokenizers, folder, config.about, quantization, mark.fingerprint)
+    if not is_exported(model_folder, folder, quantization):
+        model, tokenizers, about = (
+            load_model(model_folder),
+            Tokenizers.load(model_folder),
+            read_config(model_folder).about,
+        )
+        export_ctranslate2(model, tokenizers, folder, about, quantization, fingerprint_of(model_folder))
+
+
+def is_exported(model_folder: str | Path, folder: str | Path, quantization: Quantization) -> bool:
+    """Say whether `folder` has the export of the model folder as it is now."""
+    positions = read_config(model_folder).model.max_positions
+    return read_mark(Path(folder)) == Mark(quantization, fingerprint_of(model_folder), positions)
 
 
 def fingerprint_of(model_folder: str | Path) -> str:

@@ -14,7 +14,7 @@ from glassformer.errors import UsageError
 from glassformer.evaluate.comparison_page import draw_comparison
 from glassformer.evaluate.evaluation import Evaluation, comet_score, evaluate, read_test
 from glassformer.evaluate.scores import METRICS, Comparison, check_tokenize, compare
-from glassformer.files import write_text
+from glassformer.files import check_place, write_text
 
 __all__ = ["evaluate_systems"]
 
@@ -36,6 +36,8 @@ def evaluate_systems(
     if html is not None and len(systems) == 1:
         raise UsageError("--html shows two systems side by side: give --compare OTHER")
     check_tokenize(tokenize)
+    for path in filter(None, (output, html)):
+        check_place(path)
     test = read_test(corpus)
     found = []
     for system in systems:

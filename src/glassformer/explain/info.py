@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -16,16 +17,19 @@ from glassformer.model.transformer import Transformer
 
 __all__ = ["count_parameters", "print_info", "print_models"]
 
+_WIDE: Final = 1000  # columns
+
 
 def print_models() -> None:
     """List the models that come with the package."""
     rows = []
     for name, folder in shipped_models().items():
         about, size = read_config(folder).about, (folder / WEIGHTS).stat().st_size
-        bleu = f"{about.training['dev_bleu']:.1f}" if "dev_bleu" in about.training else ""
-        rows.append((name, f"{about.src_lang} to {about.tgt_lang}", decimal(size), bleu, str(folder)))
+        rows.append((name, f"{about.src_lang} to {about.tgt_lang}", decimal(size), str(folder)))
     console = Console(highlight=False, soft_wrap=True)
-    console.print(table(("name", "languages", "weights", "BLEU in training", "folder, with its card README.md"), rows))
+    if not console.is_terminal:
+        console.width = _WIDE  # a path can be taken from a pipe as it is
+    console.print(table(("name", "languages", "weights", "folder, with its card README.md"), rows))
 
 
 def print_info(model_name: str | Path) -> None:

@@ -72,7 +72,7 @@ class CTranslate2Engine:
         """Say what of the request this engine cannot do, or not as the torch engine does it, or None."""
         search, rules = request.search, _rules(request)
         reasons = {
-            f"method={search.method}": search.method != "beam",  # its draws cannot be repeated
+            "draws (method=sample or mbr)": search.method != "beam",  # its draws cannot be repeated
             f"length_penalty={search.length_penalty}": search.length_penalty < 0,
             "a coverage penalty": search.coverage_penalty != 0,  # it counts the end mark's column and one head only
             f"stop={search.stop}": search.stop != "first",

@@ -42,7 +42,8 @@ __all__ = [
 
 _CHUNK: Final = 1 << 16  # bytes that are read at once; a pipe holds no more
 _AHEAD: Final = 64  # chunks that are read ahead
-_BATCH: Final = 2048  # lines that are translated before the first of them is written
+_FIRST: Final = 64  # lines that are translated before the first of them is written
+_BATCH: Final = 2048  # and later, when nobody waits for the first any more
 _BATCH_BYTES: Final = 1 << 20  # and bytes, so that lines of a megabyte do not fill the memory
 
 _Read = Callable[[int], bytes]  # gives what there is, at most so many bytes; nothing at the end
@@ -145,14 +146,14 @@ def converse(translator: Translator, ask: Callable[[], str], show: Callable[[str
 
 
 def read_batches(read: _Read) -> Iterator[list[bytes]]:
-    """Give the lines of a stream in batches of those that have come, at most `_BATCH` and at least one."""
+    """Give the lines of a stream in batches of those that have come, at least one, at most `_BATCH`, fewer at first."""
     queue: Queue[list[bytes] | DataError] = Queue(_AHEAD)
     Thread(target=_read_lines, args=(read, queue), daemon=True).start()
     waiting: list[bytes] = []
-    is_open = True
+    is_open, most = True, _FIRST
     while is_open or waiting:
         n_bytes = sum(map(len, waiting))
-        while is_open and len(waiting) < _BATCH and n_bytes < _BATCH_BYTES:
+        while is_open and len(waiting) < most and n_bytes < _BATCH_BYTES:
             try:
                 lines = queue.get(block=not waiting)
             except Empty:
@@ -163,8 +164,9 @@ def read_batches(read: _Read) -> Iterator[list[bytes]]:
             waiting += lines
             n_bytes += sum(map(len, lines))
         if waiting:
-            yield waiting[:_BATCH]
-            del waiting[:_BATCH]
+            yield waiting[:most]
+            del waiting[:most]
+            most = min(2 * most, _BATCH)
 
 
 def _read_lines(read: _Read, queue: Queue[list[bytes] | DataError]) -> None:

@@ -28,7 +28,7 @@ def load_tokenizers(folders: Sequence[Path], configs: Sequence[FolderConfig]) ->
 
 
 def load_engines(
-    name: str, folders: Sequence[Path], about: About, threads: int, device: str, say: Say | None
+    name: str, folders: Sequence[Path], about: About, threads: int, device: str, compute: str, say: Say | None
 ) -> tuple[Engine, Callable[[], Engine] | None]:
     """Load the engine of that name, and say how to make another one for what it refuses, if there is any."""
     if name not in ENGINES:
@@ -37,7 +37,7 @@ def load_engines(
     def with_torch() -> Engine:
         return _torch_engine(folders, about, threads, device)
 
-    fast = None if name == "torch" else _ctranslate2_engine(folders, threads, device, name == "auto", say)
+    fast = None if name == "torch" else _ctranslate2_engine(folders, threads, device, compute, name == "auto", say)
     return (with_torch(), None) if fast is None else (fast, with_torch)
 
 
@@ -55,7 +55,7 @@ def _torch_engine(folders: Sequence[Path], about: About, threads: int, device: s
 
 
 def _ctranslate2_engine(
-    folders: Sequence[Path], threads: int, device: str, may_be_none: bool, say: Say | None
+    folders: Sequence[Path], threads: int, device: str, compute: str, may_be_none: bool, say: Say | None
 ) -> Engine | None:
     """Load CTranslate2; None, with a word, if it cannot express the model and nobody insists."""
     from glassformer.translate.probe import choose_setup, load_engine
@@ -63,7 +63,7 @@ def _ctranslate2_engine(
     reason = "an ensemble" if len(folders) > 1 else f"device={device}" if device != "cpu" else ""
     if not reason:
         try:
-            setup = choose_setup(folders[0])
+            setup = choose_setup(folders[0], compute, say)
             if threads:
                 several = setup.workers > 1
                 setup = setup._replace(workers=threads if several else 1, threads=1 if several else threads)
@@ -73,7 +73,7 @@ def _ctranslate2_engine(
     if not may_be_none:
         raise ConfigError(f"ctranslate2 cannot translate with this: {reason}")
     if say is not None:
-        say(f"ctranslate2 cannot translate with this ({reason}): torch does")
+        say(f"ctranslate2 cannot translate with this ({reason}): torch tries")
     return None
 
 

@@ -13,7 +13,6 @@ import os
 import platform
 import random
 import re
-import tempfile
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -25,14 +24,16 @@ import ctranslate2
 import torch
 
 from glassformer.config import SearchConfig
-from glassformer.convert.ctranslate2 import Quantization, export_folder, fingerprint_of
+from glassformer.convert.ctranslate2 import Quantization, as_quantization, export_folder, fingerprint_of, is_exported
 from glassformer.convert.folder import EXAMPLES, load_model, read_config
 from glassformer.convert.shipped import SHIPPED, find_model
 from glassformer.data.batches import collate
+from glassformer.errors import ConfigError, DataError
+from glassformer.files import write_text
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.text.vocab import PAD, SPECIAL
 from glassformer.translate.ctranslate2_engine import CTranslate2Engine, Setup
-from glassformer.translate.engine import Found, Request, Source, aside
+from glassformer.translate.engine import Found, Request, Say, Source, aside
 
 __all__ = [
     "Measured",
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 _MOST_ERROR: Final = 0.02  # of a log-probability, a token
+_MEMORY: Final = "ctranslate2.json"
 _WORTH_IT: Final = 0.9  # of float32's time; what gains less is not worth any difference
 _ROUNDS: Final = 3  # of which the fastest counts
 _LONGEST: Final = 32  # tokens
@@ -83,27 +85,48 @@ def load_cached_export(model_folder: str | Path, quantization: Quantization = "f
     It lies in the model's folder, or in the user's cache where that is not ours to write into.
     """
     suffix = "" if quantization == "float32" else f"-{quantization}"
+    beside = Path(model_folder) / f"ctranslate2{suffix}"
+    if is_exported(model_folder, beside, quantization):  # in a folder that can only be read, too
+        return beside
     folder = _home(Path(model_folder)) / f"ctranslate2{suffix}"
     aside(partial(export_folder, model_folder, folder, quantization))
     return folder
 
 
-def choose_setup(model_folder: str | Path) -> Setup:
-    """Give the fastest of the accurate ways to run a model here, tried now or remembered."""
+def choose_setup(model_folder: str | Path, compute: str = "auto", say: Say | None = None) -> Setup:
+    """Give the fastest of the accurate ways to run a model here, tried now or remembered; `say` hears of the trial.
+
+    `compute` insists on one kind of numbers, accurate or not.
+    """
+    kind = None if compute == "auto" else as_quantization(compute)
     fingerprint = fingerprint_of(model_folder)
-    memory = _home(Path(model_folder)) / "ctranslate2.json"
-    known = _recall(memory, fingerprint)
-    if _machine() not in known:
-        known[_machine()] = _best(measure(model_folder, typical_sources(model_folder))).setup
-        _remember(memory, fingerprint, known)
-    return known[_machine()]
+    machine = _machine() if kind is None else f"{_machine()}, {kind}"
+    home = _home(Path(model_folder))
+    known = _recall(home / _MEMORY, fingerprint)
+    remembered = known | _recall(Path(model_folder) / _MEMORY, fingerprint)  # which may be one that can only be read
+    if machine in remembered:
+        return remembered[machine]
+    load_cached_export(model_folder)  # or an error: not every model can be expressed
+    if say is not None:
+        say(f"{Path(model_folder).name}: first use on this machine: finding out how it runs best takes some seconds")
+    tried = measure(model_folder, typical_sources(model_folder))
+    of_kind = [each for each in tried if each.setup.quantization == kind]
+    if kind is not None and not of_kind:
+        raise ConfigError(f"this machine does not compute in {kind}; it knows {_listed(tried)}")
+    setup = _best(of_kind or tried).setup
+    _remember(home / _MEMORY, fingerprint, known | {machine: setup})
+    return setup
 
 
 def _best(tried: Sequence[Measured]) -> Measured:
     by_speed = sorted(tried, key=lambda each: each.seconds)
-    exact = next(each for each in by_speed if each.setup.quantization == "float32")
+    exact = next((each for each in by_speed if each.setup.quantization == "float32"), by_speed[0])
     fastest = next((each for each in by_speed if each.is_accurate), exact)
     return fastest if fastest.seconds < _WORTH_IT * exact.seconds else exact
+
+
+def _listed(tried: Sequence[Measured]) -> str:
+    return ", ".join(dict.fromkeys(each.setup.quantization for each in tried))
 
 
 def candidates() -> list[Setup]:
@@ -229,6 +252,8 @@ def _recall(path: Path, fingerprint: str) -> dict[str, Setup]:
 
 def _remember(path: Path, fingerprint: str, setups: dict[str, Setup]) -> None:
     content = {"fingerprint": fingerprint, "setups": {machine: setup._asdict() for machine, setup in setups.items()}}
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
-        draft.write(json.dumps(content, indent=2) + "\n")
-    os.replace(draft.name, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(content, indent=2) + "\n")
+    except (OSError, DataError):  # nowhere to keep it: measured again the next time
+        return

@@ -8,6 +8,7 @@ forbidden word) happens here, so that all engines behave alike.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -125,6 +126,7 @@ class Translator:
         self._fallback: Engine | None = None
         self._say = say or (lambda word: None)
         self._said: set[str] = set()
+        self._process: int | None = os.getpid()
 
     @classmethod
     def load(
@@ -136,17 +138,19 @@ class Translator:
         device: str = "cpu",
         say: Say | None = None,
         split: bool = True,
+        compute: str = "auto",
     ) -> Self:
         """Read a model by its folder or name, or several that decide together; `say` hears when an engine cannot do it.
 
-        Texts are cut into sentences unless `split` says that each is to be taken as one.
+        Texts are cut into sentences unless `split` says that each is to be taken as one. `compute` is the kind of
+        numbers in CTranslate2: float32, int8, .., or auto, the fastest that is accurate.
         """
         folders = [find_model(name) for name in ([model] if isinstance(model, str | Path) else model)]
         if not folders:
             raise ConfigError("no model to translate with: name a model folder")
         configs = [read_config(folder) for folder in folders]
         tokenizers, about = load_tokenizers(folders, configs), configs[0].about
-        first, fallback = load_engines(engine, folders, about, threads, device, say)
+        first, fallback = load_engines(engine, folders, about, threads, device, compute, say)
         positions = min(config.model.max_positions for config in configs)  # what an export has tables for, too
         return cls(first, tokenizers, about, positions, search, fallback, say, split)
 
@@ -244,6 +248,7 @@ class Translator:
 
     def close(self) -> None:
         """Let go of threads and memory."""
+        self._process = None
         self._engine.close()
         if self._fallback is not None:
             self._fallback.close()
@@ -413,7 +418,10 @@ class Translator:
         found = self._found(sources, wish.request, wish)
         loops = [i for i, of_one in enumerate(found) if is_loop(of_one[0].tokens, sources[i].tokens)]
         if loops:
-            again = self._found([sources[i] for i in loops], _without_loops(wish.request), wish)
+            request = _without_loops(wish.request)
+            if self._engine.refuses(request):
+                self._say_once("a translation went in circles: such are searched again, with no_repeat_ngram")
+            again = self._found([sources[i] for i in loops], request, wish)
             for i, of_one in zip(loops, again, strict=True):
                 found[i] = of_one
         looped = set(loops)
@@ -463,6 +471,13 @@ class Translator:
         """Let the engine that can do it search; where it finds nothing, the translation is empty."""
         if not sources:
             return []
+        if self._process != os.getpid():
+            raise ConfigError(
+                "this Translator is closed: load another"
+                if self._process is None
+                else "this Translator was loaded before the process forked, and its threads are not here: "
+                "load one in each process, or start them by spawn"
+            )
         found = [[Found([], -math.inf, -math.inf, False)] for _ in sources]
         engine = self._engine_for(request)
         answers = engine.translate(sources, request)
