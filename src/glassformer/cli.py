@@ -177,14 +177,17 @@ def average(
 
 @app.command()
 def explain(
-    words: Annotated[list[str] | None, typer.Argument(help="A sentence.", metavar="[MODEL] [SENTENCE]")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="A model folder or name: MODEL.")] = None,
-    at: Annotated[str | None, typer.Option("--at", help="Explain one number: enc.0.self.h1.weights[2,5].")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="A model folder or name, fr-en without, and a sentence.", metavar="[MODEL] [SENTENCE]"),
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="MODEL, where the first word could be either.")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="One number: enc.0.self.h1.weights[2,5].")] = None,
     depth: Annotated[int, typer.Option("--depth", help="With --at: go back so many times.", min=0)] = 0,
     html: Annotated[Path | None, typer.Option("--html", help="Write the page here, in one file.")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write all numbers here.")] = None,
     with_weights: Annotated[
-        list[str] | None, typer.Option("--with-weights", help="And the matrices of these tensors: enc.0.self.*")
+        list[str] | None, typer.Option("--with-weights", help="With --html or --json: matrices too, of enc.0.self.*")
     ] = None,
     live: Annotated[bool, typer.Option("--open", help="Open the live page, to type sentences into.")] = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="With --open: start a browser.")] = True,
@@ -197,6 +200,14 @@ def explain(
     """Show how a sentence is translated, number by number: in the terminal, as a page, or live in the browser."""
     from glassformer.explain.show import model_and_text
 
+    if live and (at or html or as_json or with_weights or force or reference):
+        raise UsageError("--open shows all of it live, and goes without --at, --html, --json, --force and --reference")
+    if not live and not browser:
+        raise UsageError("--no-browser goes with --open")
+    if depth and at is None:
+        raise UsageError("--depth goes with --at: what is to be followed back?")
+    if with_weights and not (html or as_json):
+        raise UsageError("--with-weights goes with --html or --json: the matrices are written there")
     model, text = model_and_text(words or [], model, needs_text=not live)
 
     from glassformer.explain.show import Wanted, run_explain
@@ -209,7 +220,7 @@ def explain(
     with Translator.load(model, engine, threads=1, say=_say) as translator:
         translator.search = search_settings(settings, translator.search)
         if not live:
-            run_explain(translator, text, Path(model).name, wanted)
+            run_explain(translator, text, Path(model).name, wanted, _say)
             return
 
         from glassformer.explain.live import serve_page

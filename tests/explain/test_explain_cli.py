@@ -8,12 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
 from glassformer.cli import app
 from glassformer.convert.folder import About, save_model
-from glassformer.errors import GlassformerError
+from glassformer.errors import GlassformerError, UsageError
 from glassformer.explain.document import EngineText
 from glassformer.explain.explanation import Explanation
 from glassformer.explain.page import page_html, static_file, static_names
@@ -73,6 +74,49 @@ def test_the_walk_goes_in_the_order_of_the_model() -> None:
     """Pre-norm normalises before it attends."""
     text = shown(golden_translator(3, norm="pre", final_norm=True).explain(SENTENCE))
     assert text.index("   enc.0.norm1.output ") < text.index("   enc.0.self.q ") < text.index("   enc.0.add1.sum ")
+
+
+@pytest.mark.parametrize(
+    ("norm", "address", "reader"),
+    [
+        ("post", "enc.0.norm2.output", "the next layer"),
+        ("pre", "enc.0.norm2.output", "the feed-forward network"),
+        ("pre", "enc.0.add2.sum", "the next layer"),
+        ("none", "enc.0.add2.sum", "the next layer"),
+    ],
+)
+def test_the_walk_says_who_reads_what(norm: str, address: str, reader: str) -> None:
+    text = shown(golden_translator(3, norm=norm).explain(SENTENCE))
+    station = text[text.index(f"   {address} ") :]
+    assert f"This is what {reader} reads." in station[: station.index(" = ")]
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+def test_pictures_fit_and_say_what_they_show(width: int) -> None:
+    file = io.StringIO()
+    show_explanation(golden_explanation(), Console(file=file, width=width, highlight=False))
+    lines = file.getvalue().splitlines()
+    captions = [place for place, line in enumerate(lines) if "rows: " in line]
+    assert len(captions) == sum(station.is_drawn for station in STATIONS)
+    for place in captions:
+        assert all(cell_len(line) <= width for line in lines[place - 5 : place])
+    masked = next(place for place, line in enumerate(lines) if "   dec.0.self.weights " in line)
+    first = next(line for line in lines[masked + 4 :] if line.startswith("  <s>"))
+    assert len(first.split()) == 2  # the start mark sees itself, and the rest is forbidden
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--open", "--html", "x.html"], "--open shows all of it live"),
+        (["Bonjour.", "--no-browser"], "goes with --open"),
+        (["Bonjour.", "--depth", "2"], "goes with --at"),
+        (["Bonjour.", "--with-weights", "enc.*"], "goes with --html or --json"),
+    ],
+)
+def test_words_that_make_no_sense_together(words: list[str], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        run(*words)
 
 
 def test_no_text_speaks_to_the_terminal() -> None:

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.errors import AddressError
+from glassformer.errors import AddressError, ConfigError
 from glassformer.model.operations import OPERATIONS
 from glassformer.model.trace import Address, Entry, Trace, look, replace, scale, skip, zero
 from glassformer.model.transformer import Transformer
@@ -280,6 +280,31 @@ def test_looking_leaves_nothing_behind() -> None:
 def test_every_operation_is_used_by_some_model() -> None:
     models = [build(), build(positions="learned"), build(activation="gelu"), build(activation="silu")]
     assert {entry.operation for model in models for entry in seen(model).entries.values()} == OPERATIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("src", "complaint"),
+    [
+        ([5, 1000], r"src\[1\] is 1000; the vocabulary has the ids 0 to"),
+        ([5, -1], r"src\[1\] is -1"),
+        ([], "src is one sequence of ids"),
+        ("bonjour", "src is one sequence of ids"),
+        ([[5, 6]], "src is one sequence of ids"),
+        ([0.5], "src is one sequence of ids"),
+        ([5] * 2000, "the model reads at most"),
+    ],
+)
+def test_ids_that_a_model_cannot_read(src: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        look(build(), src, [2, 5])
+    with pytest.raises(ConfigError, match="interventions are a list"):
+        look(build(), [5], [2, 5], zero("enc.sum"))  # type: ignore[arg-type]
+    with pytest.raises(AddressError, match="0 is no address"):
+        look(build(), [5], [2, 5])[0]  # type: ignore[index]
+
+
+def test_a_trace_says_in_a_line_what_it_is() -> None:
+    assert len(repr(look(build(), [5], [2, 5]))) < 100
 
 
 def test_a_model_in_training_is_looked_at_without_its_noise() -> None:

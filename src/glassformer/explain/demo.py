@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,6 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from glassformer.explain.terminal import heat_map, show
+from glassformer.files import check_place
 from glassformer.translate.alignment import word_pieces
 from glassformer.translate.translation import Translation
 from glassformer.translate.translator import Translator
@@ -31,6 +35,7 @@ _Ask = Callable[[], str]  # gives a line that somebody typed; an EOFError is the
 
 def run_demo(translator: Translator, page: Path, ask: _Ask | None = None) -> None:
     """Translate, show what was looked at, and write the explainer's page; `ask` gives sentences of the reader's own."""
+    check_place(page)
     console = Console(highlight=False)
     show(console, Text("French to English, by the model that comes with glassformer:\n", style="bold"))
     for found in _translate(translator, SENTENCES):
@@ -44,6 +49,7 @@ def run_demo(translator: Translator, page: Path, ask: _Ask | None = None) -> Non
             ("Every number of the first translation is in ", ""),
             (f"{page}", "bold"),
             (".\nOpen it in a browser.\n\nWhat to try next:\n", ""),
+            _activation(),
             "  echo 'Où est la gare ?' | glassformer translate   a line in, a line out\n"
             "  glassformer translate --interactive               type sentences\n"
             "  glassformer explain 'Où est la gare ?' --open     the live page\n"
@@ -51,6 +57,14 @@ def run_demo(translator: Translator, page: Path, ask: _Ask | None = None) -> Non
             "  glassformer models                                the model and its card",
         ),
     )
+
+
+def _activation() -> str:
+    """Say how the command comes onto the path, if it is not there and this is a virtual environment."""
+    script = Path(sys.executable).with_name("activate")
+    if shutil.which("glassformer") or not script.exists():
+        return ""
+    return f"  {f'source {os.path.relpath(script)}':<49} first: puts the command on your path\n"
 
 
 def looked_at(found: Translation, width: int = 76) -> Text:

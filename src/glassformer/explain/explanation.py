@@ -36,6 +36,9 @@ class Explanation:
 
     subject: Subject
 
+    def __repr__(self) -> str:
+        return f"<Explanation of {self.subject.text!r}: {self.text!r}>"
+
     @property
     def text(self) -> str:
         """The translation."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import torch
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
@@ -24,12 +27,14 @@ from glassformer.explain.source import statement
 from glassformer.explain.terminal import heat_map, show, table
 from glassformer.model.trace import Entry
 from glassformer.text.vocab import EOS
+from glassformer.translate.engine import Say
 from glassformer.translate.translator import Translator
 
 __all__ = ["STATIONS", "Station", "Wanted", "model_and_text", "run_explain", "show_cells", "show_explanation"]
 
 _N_OPERANDS: Final = 8  # lines of a table
 _N_COLUMNS: Final = 16  # of a heat map
+_LONGEST_NAME: Final = 6  # of a column
 _N_WORDS: Final = 3  # next words of a step
 
 
@@ -89,7 +94,8 @@ STATIONS: Final = (
         "enc.{l}.ff.active",
     ),
     Station("Feed-forward, back", "And back to d_model.", "enc.{l}.ff.output"),
-    Station("Add and norm again", "This is what the next layer reads.", "enc.{l}.norm2.output"),
+    Station("Add again", "What came in is added once more.", "enc.{l}.add2.sum"),
+    Station("Norm again", "Once more: mean 0 and variance 1, gamma and beta.", "enc.{l}.norm2.output"),
     Station("What the decoder reads", "The tokens so far, shifted right: the start mark first.", "dec.sum"),
     Station("Masked self-attention", "Each position sees itself and what stands before it.", "dec.{l}.self.weights"),
     Station(
@@ -101,6 +107,18 @@ STATIONS: Final = (
     Station("Logits", "The last layer against each word's vector: one number a word.", "out.logits", is_drawn=False),
     Station("Probabilities", "Softmax over the whole vocabulary.", "out.probabilities", is_drawn=False),
 )
+
+
+# Which tensor the next part reads depends on where the norm stands.
+_READERS: Final = {
+    "post": {"enc.0.norm1.output": "the feed-forward network", "enc.0.norm2.output": "the next layer"},
+    "pre": {
+        "enc.0.norm1.output": "self-attention",
+        "enc.0.norm2.output": "the feed-forward network",
+        "enc.0.add2.sum": "the next layer",
+    },
+    "none": {"enc.0.add1.sum": "the feed-forward network", "enc.0.add2.sum": "the next layer"},
+}
 
 
 class Wanted(NamedTuple):
@@ -128,14 +146,16 @@ def model_and_text(words: Sequence[str], model: str | None, needs_text: bool) ->
     return model, words[0] if words else ""
 
 
-def run_explain(translator: Translator, text: str, name: str, wanted: Wanted) -> None:
+def run_explain(translator: Translator, text: str, name: str, wanted: Wanted, say: Say) -> None:
     """Explain a sentence on stdout, or write the files that are asked for."""
     forced = parse_forced(wanted.force, translator.tokenizers.tgt)
     explanation = translator.explain(text, reference=wanted.reference, forced=forced, name=name)
     if wanted.html is not None:
         explanation.to_html(wanted.html, wanted.with_weights)
+        say(f"wrote {wanted.html}")
     if wanted.json is not None:
         explanation.to_json(wanted.json, wanted.with_weights)
+        say(f"wrote {wanted.json}")
     console = Console(highlight=False)
     if wanted.at is not None:
         show_cells(explanation, wanted.at, wanted.depth, console)
@@ -145,7 +165,7 @@ def run_explain(translator: Translator, text: str, name: str, wanted: Wanted) ->
 
 def show_explanation(explanation: Explanation, console: Console) -> None:
     """Walk through a translation: pieces, stations, the decoder step by step, the beam, the alignment."""
-    for part in _walk(explanation.subject):
+    for part in _walk(explanation.subject, console.width):
         show(console, part)
 
 
@@ -164,14 +184,14 @@ def show_cells(explanation: Explanation, address: str, depth: int, console: Cons
             show(console, Padding(table(("operand", "value", "address"), rows[: 2 * _N_OPERANDS]), (1, 0, 0, 2)))
 
 
-def _walk(subject: Subject) -> Iterator[RenderableType]:
+def _walk(subject: Subject, width: int) -> Iterator[RenderableType]:
     yield _title(subject)
     yield from _cutting(subject)
     trace = subject.recording.trace
     first_layer = {station.tensor.format(l=0): station for station in STATIONS}
     passed = [entry for entry in trace.entries.values() if entry.address in first_layer]  # pre-norm has another order
     for place, entry in enumerate(passed, 2):
-        yield from _station(place, first_layer[entry.address], entry, subject)
+        yield from _station(place, first_layer[entry.address], entry, subject, width)
     yield from _all_heads(subject)
     yield from _steps(subject)
     yield from _beam(subject)
@@ -231,25 +251,61 @@ def _cutting(subject: Subject) -> Iterator[RenderableType]:
     yield Padding(Text("ids  " + " ".join(map(str, ids)) + f"   ({EOS} is the end mark)"), (1, 0, 0, 2))
 
 
-def _station(place: int, station: Station, entry: Entry, subject: Subject) -> Iterator[RenderableType]:
+def _station(place: int, station: Station, entry: Entry, subject: Subject, width: int) -> Iterator[RenderableType]:
     yield _heading(f"{place}  {station.title}   {entry.address}")
-    yield Text(station.idea)
+    reader = _READERS[subject.model.config.norm].get(entry.address)
+    yield Text(station.idea if reader is None else f"{station.idea} This is what {reader} reads.")
     if station.erratum:
         yield Text(station.erratum, style="yellow")
     if station.is_drawn:
-        yield Padding(heat_map(*_picture(entry, subject)), (1, 0, 0, 2))
-    yield Padding(_cell(explain_cell(subject.recording.trace, _strongest(entry, subject))), (1, 0, 0, 2))
+        picture = _picture(entry, subject, width - 2)
+        yield Padding(heat_map(picture.values, picture.rows, picture.columns), (1, 0, 0, 2))
+        yield Padding(Text(picture.caption, style="dim"), (0, 0, 0, 2))
+    n_columns = len(picture.columns) if station.is_drawn else _N_COLUMNS
+    yield Padding(_cell(explain_cell(subject.recording.trace, _strongest(entry, subject, n_columns))), (1, 0, 0, 2))
 
 
-def _picture(entry: Entry, subject: Subject) -> tuple[list[list[float]], Sequence[str], Sequence[str]]:
-    """Give the numbers of a tensor's first head, as far as they fit, and the names of rows and columns."""
-    value = entry.value[0]
-    axes = entry.axes
+_AXES: Final = {
+    "src": "source",
+    "src_q": "source, which looks",
+    "src_k": "source, looked at",
+    "tgt": "target, as it is read",
+    "tgt_q": "target, as it is read",
+    "tgt_k": "target, looked at",
+    "channel": "channels",
+    "head_channel": "its channels",
+    "hidden": "hidden units",
+}
+
+
+class _Picture(NamedTuple):
+    """A heat map to draw: what of a tensor fits, and a line that says what that is."""
+
+    values: list[list[float]]
+    rows: Sequence[str]
+    columns: Sequence[str]
+    caption: str
+
+
+def _picture(entry: Entry, subject: Subject, width: int) -> _Picture:
+    """Give the numbers of a tensor's first head, as far as they fit; what the mask forbids stays blank."""
+    value, axes, caption = entry.value[0], entry.axes, ""
     if axes[0] == "head":
-        value, axes = value[0], axes[1:]
-    matrix = value[:, :_N_COLUMNS].float().tolist()
-    columns = _labels(axes[1], subject) or [str(i) for i in range(value.size(1))]
-    return matrix, _labels(axes[0], subject), columns[:_N_COLUMNS]
+        caption, value, axes = f"head 0 of {len(value)}, ", value[0], axes[1:]
+    if axes == ("tgt_q", "tgt_k"):
+        value = value.masked_fill(torch.ones_like(value).triu(1).bool(), math.nan)
+    rows = _labels(axes[0], subject)
+    names = _labels(axes[1], subject) or [str(i) for i in range(value.size(1))]
+    names = [name if cell_len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in names]
+    longest = max(map(cell_len, names[:_N_COLUMNS]))
+    n_columns = max(1, min(_N_COLUMNS, (width - max(map(cell_len, rows)) - 1) // (max(2, longest) + 1)))
+    shown = value[:, :n_columns].float()
+    drawn = shown[shown.isfinite()]
+    part = "" if n_columns >= len(names) else f" 0 to {n_columns - 1} of {len(names)}"
+    caption += (
+        f"rows: {_AXES[axes[0]]}; columns: {_AXES[axes[1]]}{part}; from {drawn.min():.3g} ·· to {drawn.max():.3g} ██"
+    )
+    return _Picture(shown.tolist(), rows, names[:n_columns], caption)
 
 
 def _labels(axis: str, subject: Subject) -> list[str]:
@@ -261,7 +317,7 @@ def _labels(axis: str, subject: Subject) -> list[str]:
     return []
 
 
-def _strongest(entry: Entry, subject: Subject) -> str:
+def _strongest(entry: Entry, subject: Subject, n_columns: int) -> str:
     """Name a number to show: the largest of what is drawn, of a decoder's last row, or the last word's in `out`."""
     value = entry.value[0][0] if entry.axes[0] == "head" else entry.value[0]
     last = len(value) - 1
@@ -269,7 +325,7 @@ def _strongest(entry: Entry, subject: Subject) -> str:
         index = (last, subject.recording.tokens[-1])
     else:
         first = last if entry.address.startswith("dec") else 0  # the last row sees all rows
-        shown = value[first:, :_N_COLUMNS]
+        shown = value[first:, :n_columns]
         row, column = divmod(int(shown.masked_fill(shown.isinf(), 0.0).abs().argmax()), shown.size(1))
         index = (first + row, column)
     return address_of(entry, (0, *index) if entry.axes[0] == "head" else index)
@@ -329,7 +385,8 @@ def _beam(subject: Subject) -> Iterator[RenderableType]:
     ended = sorted((n for n in tree.nodes if n.state in ("finished", "winner")), key=lambda n: -n.score)
     yield _heading("The beam")
     yield Text(
-        f"{search.width} prefixes go on at each step; a finished one is ranked by its log-probability over"
+        f"{'One prefix goes' if search.width == 1 else f'{search.width} prefixes go'} on at each step;"
+        " a finished one is ranked by its log-probability over"
         f" {'length' if search.penalty_form == 'power' else '((5 + length) / 6)'}^{search.length_penalty:g}."
     )
     rows = [

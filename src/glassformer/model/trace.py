@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from glassformer.errors import AddressError, nearest
+from glassformer.config import ModelConfig
+from glassformer.errors import AddressError, ConfigError, nearest
 from glassformer.model.operations import OPERATIONS, Operation, log_softmax, softmax
 from glassformer.model.scope import Call, Scope
 from glassformer.model.transformer import Transformer
@@ -53,7 +54,7 @@ class Address(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Address:
         """Take an address apart, or say what an address looks like."""
-        match = _SYNTAX.fullmatch(text.strip())
+        match = _SYNTAX.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
             raise AddressError(f"{text!r} is no address; one looks like enc.1.self.h3.weights[2,5]")
         head = _HEAD.search(match["name"])
@@ -156,6 +157,9 @@ class Trace(Mapping[str, "Tensor | float"]):
 
     entries: Mapping[str, Entry]
 
+    def __repr__(self) -> str:
+        return f"<Trace of {len(self.entries)} tensors, {next(iter(self.entries), '')} .. out.probabilities>"
+
     def __getitem__(self, address: str) -> Tensor | float:
         """Give the number, row or tensor at an address."""
         entry = self.entry(address)
@@ -189,9 +193,14 @@ def look(
 
     The pass reads the whole target at once; by the causal mask its row t is what step t of a decoder computes.
     """
+    if isinstance(interventions, Intervention):
+        raise ConfigError("interventions are a list: look(model, src, tgt, [zero(..)])")
     tracer = _Tracer(tuple(interventions))
     scope = Scope(tracer)
-    source, target = (torch.as_tensor(ids, device=model.output.weight.device).unsqueeze(0) for ids in (src, tgt))
+    config, device = model.config, model.output.weight.device
+    source, target = (
+        _ids(*given, config, device) for given in (("src", src, config.src_vocab), ("tgt", tgt, config.tgt_vocab))
+    )
     with torch.no_grad():
         logits = model.decode(target, model.encode(source, scope=scope), scope)
         out = scope.side("out", "tgt")
@@ -201,6 +210,23 @@ def look(
         if not any(change.matches(address) for address in tracer.entries):
             raise AddressError(f"{change.pattern} changes nothing; {_nearest(change.pattern, tracer.entries)}")
     return Trace(tracer.entries)
+
+
+def _ids(name: str, ids: Sequence[int], vocab: int, config: ModelConfig, device: torch.device) -> Tensor:
+    """Give the ids of one sequence as a batch of one (1, T), or say what is wrong with them."""
+    try:
+        row = torch.as_tensor(ids, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        row = torch.zeros(0)
+    if row.dim() != 1 or not len(row) or row.is_floating_point():
+        raise ConfigError(f"{name} is one sequence of ids, as [5, 6, 7, 3]; this is {str(ids)[:60]}")
+    outside = ((row < 0) | (row >= vocab)).nonzero()
+    if len(outside):
+        place = int(outside[0])
+        raise ConfigError(f"{name}[{place}] is {int(row[place])}; the vocabulary has the ids 0 to {vocab - 1}")
+    if config.positions != "none" and len(row) > config.max_positions:
+        raise ConfigError(f"{name} has {len(row)} ids; the model reads at most {config.max_positions} (max_positions)")
+    return row.unsqueeze(0)
 
 
 def altering(*interventions: Intervention) -> Scope:

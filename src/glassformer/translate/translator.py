@@ -173,6 +173,7 @@ class Translator:
     ) -> str | list[str] | Iterator[str]:
         """Translate a text, a list of texts, or a stream of them as it comes; `Options` says what can be set."""
         wish = self._wish(**settings, scores=False)
+        _check_texts(texts)
         if isinstance(texts, str):
             return self._translate([texts], wish)[0].text
         found = (translation.text for translation in self._stream(texts, wish))
@@ -192,6 +193,7 @@ class Translator:
     ) -> Translation | list[Translation] | Iterator[Translation]:
         """Translate, and tell what is `Asked` for besides the text; order is kept."""
         wish = self._wish(**asked)
+        _check_texts(texts)
         if isinstance(texts, str):
             return self._translate([texts], wish)[0]
         found = self._stream(texts, wish)
@@ -550,6 +552,11 @@ class Translator:
             src_tokens=tuple(map(Piece, src_pieces, _shift(src_spans, src_start))),
             attention=best.attention if wish.attention else None,
         )
+
+
+def _check_texts(texts: object) -> None:
+    if not isinstance(texts, Iterable):
+        raise ConfigError(f"a text, a list of texts or an iterator of them is translated, not {texts!r}")
 
 
 def _align(

@@ -254,13 +254,14 @@ function buildMap() {
   })));
   const name = (n) => textOf(STATIONS[n]).title;
   const { config } = trace;
+  const norm = config.norm === 'pre' ? 'Norm, add' : 'Add & norm';
   $('map').replaceChildren(
     draw('svg', { id: 'arrow', 'aria-hidden': 'true' }),
     make('div.tower.enc', box(name(1), 'enc.ids', [1]), box(`${name(2)} + PE`, 'enc.sum', [2, 3]),
-      make('div.stack', make('span.times', `× ${config.n_encoder_layers}`), box('Self-attention', 'enc.*.self', [4, 5, 6, 7, 8, 9, 10, 11], 'attention'), box('Add & norm', 'enc.*.norm1', [12]), box('Feed-forward', 'enc.*.ff', [13]), box('Add & norm', 'enc.*.norm2', [14])),
+      make('div.stack', make('span.times', `× ${config.n_encoder_layers}`), box('Self-attention', 'enc.*.self', [4, 5, 6, 7, 8, 9, 10, 11], 'attention'), box(norm, 'enc.*.norm1', [12]), box('Feed-forward', 'enc.*.ff', [13]), box(norm, 'enc.*.norm2', [14])),
       box(say('memory'), 'memory', [15], 'memory')),
     make('div.tower.dec', box(name(16), 'dec.sum', [16]),
-      make('div.stack', make('span.times', `× ${config.n_decoder_layers}`), box('Masked self-att.', 'dec.*.self', [17], 'attention'), box('Add & norm', 'dec.*.norm1', [18]), box('Cross-attention', 'dec.*.cross', [19], 'attention cross'), box('Add & norm', 'dec.*.norm2', [20]), box('FFN, add & norm', 'dec.*.ff', [21])),
+      make('div.stack', make('span.times', `× ${config.n_decoder_layers}`), box('Masked self-att.', 'dec.*.self', [17], 'attention'), box(norm, 'dec.*.norm1', [18]), box('Cross-attention', 'dec.*.cross', [19], 'attention cross'), box(norm, 'dec.*.norm2', [20]), box(`FFN, ${norm}`, 'dec.*.ff', [21])),
       box(name(22), 'out.logits', [22]), box('Softmax', 'out.probs', [23]), box(name(24), 'beam', [24, 25, 26, 27])),
     make('div.whole', box(name(0), 'glassformer', [0])));
   $('jump').replaceChildren(...STATIONS.map((one) => make('option', { value: one.id }, `${one.id} ${textOf(one).title}`)));
@@ -276,7 +277,7 @@ function drawArrow() {
 
 function renderAside(about, text, tensor) {
   const operation = tensor ? trace.document.operations?.[tensor.op] : null;
-  $('formula').replaceChildren(make('h3', say('formula')), formula(about.formula));
+  $('formula').replaceChildren(make('h3', say('formula')), formula(about.formula.replace(trace.config.norm === 'pre' && 'x + sublayer', 'x; x + sublayer(y)')));
   $('words').replaceChildren(make('h3', say('words')), make('p', text.words));
   $('code').replaceChildren(...(tensor ? [make('h3', say('code')), make('p.hint', tensor.code), make('pre', { tabindex: '0' }, tensor.line), ...(operation ? [make('p.hint', `${tensor.op} · ${operation.code}`), make('pre', { tabindex: '0' }, operation.source)] : [])] : []));
   $('notes').replaceChildren(...(text.erratum ? [make('h3', say('notes')), make('p', text.erratum)] : []));
