@@ -40,6 +40,7 @@ app = typer.Typer(
     name="glassformer",
     help="The encoder-decoder Transformer you can train, run and see through.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -182,7 +183,7 @@ def explain(
         typer.Argument(help="A model folder or name, fr-en without, and a sentence.", metavar="[MODEL] [SENTENCE]"),
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="MODEL, where the first word could be either.")] = None,
-    at: Annotated[str | None, typer.Option("--at", help="One number: enc.0.self.h1.weights[2,5].")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="One number: enc.0.sum[2,5].")] = None,
     depth: Annotated[int, typer.Option("--depth", help="With --at: go back so many times.", min=0)] = 0,
     html: Annotated[Path | None, typer.Option("--html", help="Write the page here, in one file.")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write all numbers here.")] = None,
@@ -202,6 +203,8 @@ def explain(
 
     if live and (at or html or as_json or with_weights or force or reference):
         raise UsageError("--open shows all of it live, and goes without --at, --html, --json, --force and --reference")
+    if Path("-") in (html, as_json):
+        raise UsageError("--html and --json write files: name one instead of -")
     if not live and not browser:
         raise UsageError("--no-browser goes with --open")
     if depth and at is None:

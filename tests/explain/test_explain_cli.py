@@ -110,6 +110,7 @@ def test_pictures_fit_and_say_what_they_show(width: int) -> None:
     [
         (["--open", "--html", "x.html"], "--open shows all of it live"),
         (["Bonjour.", "--no-browser"], "goes with --open"),
+        (["Bonjour.", "--json", "-"], "name one instead of -"),
         (["Bonjour.", "--depth", "2"], "goes with --at"),
         (["Bonjour.", "--with-weights", "enc.*"], "goes with --html or --json"),
     ],
