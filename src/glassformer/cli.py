@@ -172,7 +172,8 @@ def average(
     """Average the newest checkpoints of a run into a model."""
     from glassformer.training.average import average_run
 
-    average_run(run, out, last)
+    averaged = average_run(run, out, last)
+    _say(f"averaged {len(averaged)} checkpoints: {', '.join(averaged)}")
     typer.echo(out)
 
 

@@ -132,6 +132,14 @@ def rename(folder: Path) -> None:
     folder.rename(folder.with_name("elsewhere"))
 
 
+def both(one: Damage, other: Damage) -> Damage:
+    def damage(folder: Path) -> None:
+        one(folder)
+        other(folder)
+
+    return damage
+
+
 def as_folder(folder: Path) -> None:
     (folder / CONFIG).unlink()
     (folder / CONFIG).mkdir()
@@ -141,6 +149,8 @@ FIRST = "src_embedding.table"
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "no folder": (rename, "no such model folder"),
     "no config": (remove(CONFIG), "is no model folder: it has no config.json"),
+    "a run that goes on": (both(remove(CONFIG), write("run.toml", "")), "give its command again"),
+    "an export": (both(write(CONFIG, "{}"), write("model.bin", "")), "an export for CTranslate2"),
     "config is a folder": (as_folder, "cannot be read"),
     "config is not JSON": (write(CONFIG, "d_model = 512"), "is not JSON"),
     "config is empty": (write(CONFIG, ""), "is not JSON"),

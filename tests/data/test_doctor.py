@@ -502,7 +502,7 @@ class TestExamination:
     def test_no_pairs_is_a_mistake(self, tmp_path: Path) -> None:
         path = tmp_path / "a.tsv"
         path.write_text("no tab\n")
-        with pytest.raises(DataError, match="no pairs in 1 lines"):
+        with pytest.raises(DataError, match=r"no pairs in 1 lines: .*no tab"):
             examine([CorpusConfig(path=path)])
 
     def test_what_is_gone_when_read_is_a_mistake(self) -> None:

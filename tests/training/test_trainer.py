@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from glassformer.convert.folder import load_model, read_config
-from glassformer.errors import ConfigError, ModelFileError, RunError, Stopped
+from glassformer.errors import ConfigError, GlassformerError, ModelFileError, RunError, Stopped
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training import checkpoint
 from glassformer.training.average import average_checkpoints, average_run
@@ -25,6 +25,7 @@ from glassformer.training.checkpoint import load_checkpoint, whole_checkpoints
 from glassformer.training.learner import Learner, Update
 from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.start import train
+from glassformer.training.validation import Judge, Verdict
 
 PAIRS = [("un chat", "a cat"), ("un chien", "a dog"), ("le chat noir", "the black cat"), ("le chien", "the dog")]
 SETTINGS: dict[str, Any] = {
@@ -190,6 +191,68 @@ def test_other_settings_need_consent(tmp_path: Path) -> None:
     assert whole_checkpoints(tmp_path / "run/checkpoints")[-1].name == "step-00000004"
     train(recipe(tmp_path, training__max_updates=2), fresh=True)
     assert whole_checkpoints(tmp_path / "run/checkpoints")[-1].name == "step-00000002"
+
+
+def test_a_start_that_came_to_nothing_binds_nobody(tmp_path: Path) -> None:
+    with pytest.raises(GlassformerError, match="the text is enough for"):
+        train(recipe(tmp_path, tokenizer__vocab_size=5000, training__max_updates=1))
+    train(recipe(tmp_path, training__max_updates=1))
+    assert whole_checkpoints(tmp_path / "run/checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"train": ["no-such-file.tsv"]}, "no such file"),
+        ({"vocabulary": "no-such-folder"}, "no-such-folder"),
+        ({"model.n_heads": 7}, "n_heads"),
+    ],
+)
+def test_a_mistake_costs_no_run(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    run = train(recipe(tmp_path, training__max_updates=1))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(GlassformerError, match=complaint):
+        train(recipe(tmp_path, training__max_updates=1, **changes), fresh=True)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_the_shape_of_a_model_cannot_change_on_the_way(tmp_path: Path) -> None:
+    run = train(recipe(tmp_path, training__max_updates=1))
+    before = (run / "run.toml").read_bytes()
+    with pytest.raises(RunError, match=r"cannot go on with another model or vocabulary: model.d_ff was .*, is 24"):
+        train(recipe(tmp_path, training__max_updates=2, model__d_ff=24), accept_changes=True)
+    assert (run / "run.toml").read_bytes() == before
+    train(recipe(tmp_path, training__max_updates=2, model__dropout=0.2), accept_changes=True)
+
+
+def test_changed_corpora_are_named_by_their_paths(tmp_path: Path) -> None:
+    train(recipe(tmp_path, training__max_updates=1))
+    other = tmp_path / "other.tsv"
+    other.write_bytes((tmp_path / "corpus.tsv").read_bytes())
+    with pytest.raises(RunError, match=r"train was \S+/corpus\.tsv, is \S+/other\.tsv;"):
+        train(recipe(tmp_path, training__max_updates=1, train=[str(other)]))
+
+
+def test_a_finer_model_reads_as_the_one_that_it_began_with(tmp_path: Path) -> None:
+    first = train(recipe(tmp_path, src_lang="fr", tgt_lang="en", lower_capitals=True, training__max_updates=1))
+    finer = train(recipe(tmp_path, "finer", init=str(first), tgt_lang="de", training__max_updates=1))
+    about = read_config(finer).about
+    assert (about.src_lang, about.tgt_lang, about.lower_capitals) == ("fr", "de", True)
+
+
+def test_weights_that_are_the_same_are_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    judge = Judge.__call__
+
+    def counted(self: Judge, *rest: Any) -> Verdict:
+        calls.append(rest)
+        return judge(self, *rest)
+
+    monkeypatch.setattr(Judge, "__call__", counted)
+    train(recipe(tmp_path, training__max_updates=1, training__validate_every=1))
+    names = [line["weights"] for line in scores(tmp_path / "run") if line["kind"] == "end"]
+    assert {"last", "average"} <= set(names)
+    assert len(calls) < 1 + len(names) + 1
 
 
 def test_a_folder_that_is_not_a_runs(tmp_path: Path) -> None:

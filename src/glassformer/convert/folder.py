@@ -145,12 +145,19 @@ def read_config(folder: str | Path) -> FolderConfig:
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        if (path.parent / "run.toml").is_file():
+            raise ModelFileError(
+                f"{folder} is a run that has not come to its end: give its command again, or take what it has so far, "
+                f"glassformer average {folder} --out FOLDER"
+            ) from None
         raise ModelFileError(f"{folder} is no model folder: it has no {CONFIG}") from None
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is not JSON, perhaps cut short: {error}") from None
     if not isinstance(content, dict) or content.get("format") != "glassformer-model":
+        if (path.parent / "model.bin").is_file():
+            raise ModelFileError(f"{folder} is an export for CTranslate2; name the model folder that it was made of")
         raise ModelFileError(f"{path} does not describe a glassformer model: 'format' is not 'glassformer-model'")
     return FolderConfig.parse(content, str(path))
 

@@ -175,7 +175,8 @@ def examine(
             if clean is not None:
                 clean.remove(pair, reasons) if reasons else clean.keep(pair)
     if not faults.n_pairs:
-        raise DataError(f"{', '.join(_files(corpora))}: no pairs in {faults.n_lines:,} lines")
+        why = "; ".join(faults.report())
+        raise DataError(f"{', '.join(_files(corpora))}: no pairs in {faults.n_lines:,} lines{why and f': {why}'}")
     return Diagnosis(
         files=_files(corpora),
         held_out=_files([*dev, *test]),

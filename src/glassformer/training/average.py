@@ -19,8 +19,8 @@ from glassformer.training.run import CHECKPOINTS
 __all__ = ["average_checkpoints", "average_run"]
 
 
-def average_run(run: Path, out: Path, last: int) -> None:
-    """Average the newest checkpoints of a run into a model folder."""
+def average_run(run: Path, out: Path, last: int) -> list[str]:
+    """Average the newest checkpoints of a run into a model folder, and name them."""
     recipe = read_run(run)
     refuse_to_overwrite(out)
     checkpoints = newest_checkpoints(run / CHECKPOINTS, last)
@@ -40,6 +40,7 @@ def average_run(run: Path, out: Path, last: int) -> None:
     }
     save_model(model, out, about.model_copy(update=known))
     tokenizers.save(out)
+    return [path.name for path in checkpoints]
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:

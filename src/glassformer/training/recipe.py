@@ -87,6 +87,8 @@ def read_recipe(path: Path | None, changes: Mapping[str, Any]) -> Recipe:
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}; a recipe is a TOML file such as recipes/copy.toml") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            if path.suffix != ".toml":
+                raise ConfigError(f"{path} is no recipe; if it is a corpus, write --train {path}") from None
             raise ConfigError(f"{path} is not TOML: {error}") from None
     where = str(path) if path else "the command line"
     for name, value in changes.items():

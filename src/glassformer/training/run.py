@@ -6,11 +6,15 @@ import json
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from glassformer.convert.folder import CONFIG
 from glassformer.errors import ConfigError, RunError
 from glassformer.files import sync
+from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL
+from glassformer.training.checkpoint import whole_checkpoints
 from glassformer.training.recipe import Recipe, to_toml
 
 __all__ = ["CHECKPOINTS", "METRICS", "RUN", "Metrics", "changed_settings", "claim", "flat", "write_whole"]
@@ -28,7 +32,9 @@ def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[
             shutil.rmtree(out)
         out.mkdir(parents=True, exist_ok=True)
         changes = []
-        if path.exists():
+        if path.exists() and not ((out / CONFIG).exists() or whole_checkpoints(out / CHECKPOINTS)):
+            _clear_failed_start(out, recipe)
+        elif path.exists():
             changes = changed_settings(_begun_with(path), recipe)
         elif any(out.iterdir()):
             raise RunError(f"{out} holds files that no run wrote; name an empty or a new folder with --out")
@@ -37,10 +43,31 @@ def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[
                 f"{out} was begun with other settings: {'; '.join(changes)}; "
                 "give --accept-changes to go on with the new ones, --fresh to start over, or another --out"
             )
+        if fixed := [change for change in changes if _is_fixed(change)]:
+            raise RunError(
+                f"{out} cannot go on with another model or vocabulary: {'; '.join(fixed)}; "
+                "give --fresh to start over, or another --out"
+            )
         write_whole(path, to_toml(recipe.model_dump(mode="json", exclude_none=True)))
     except OSError as error:
         raise RunError(f"{error.filename or out}: {error.strerror}; the run needs a folder that it may write") from None
     return changes
+
+
+def _clear_failed_start(out: Path, recipe: Recipe) -> None:
+    """Forget what a start that came to nothing has left, unless it can be used: the settings are the same."""
+    with suppress(RunError):
+        if not changed_settings(_begun_with(out / RUN), recipe):
+            return
+    for name in (RUN, JOINT_MODEL, SRC_MODEL, TGT_MODEL):
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / "data", ignore_errors=True)
+
+
+def _is_fixed(change: str) -> bool:
+    """Whether a changed setting is one that the weights of a run depend on."""
+    name = change.split(" ", 1)[0]
+    return name == "preset" or (name.startswith(("model.", "tokenizer.")) and "dropout" not in name)
 
 
 def _begun_with(path: Path) -> Recipe:
@@ -53,8 +80,23 @@ def _begun_with(path: Path) -> Recipe:
 def changed_settings(before: Recipe, after: Recipe) -> list[str]:
     """Say of each setting that differs what it was and what it is; a folder may have been moved."""
     old, new = (dict(flat(recipe.model_dump(mode="json", exclude={"out"}))) for recipe in (before, after))
-    names = sorted({*old, *new})
-    return [f"{name} was {old.get(name)}, is {new.get(name)}" for name in names if old.get(name) != new.get(name)]
+    changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    return [
+        f"{name} was {_brief(old.get(name), new.get(name))}, is {_brief(new.get(name), old.get(name))}"
+        for name in changed
+    ]
+
+
+def _brief(value: Any, other: Any) -> Any:
+    """Write corpora as their paths, if these tell them apart."""
+    paths = _paths(value)
+    return value if paths is None or paths == _paths(other) else paths
+
+
+def _paths(value: Any) -> str | None:
+    if not isinstance(value, list) or not all(isinstance(each, dict) and "path" in each for each in value):
+        return None
+    return " ".join(",".join(filter(None, (each["path"], each.get("target_path")))) for each in value)
 
 
 class Metrics:

@@ -11,10 +11,10 @@ from typing import Final
 import torch
 
 from glassformer.config import CorpusConfig
-from glassformer.convert.folder import load_model
+from glassformer.convert.folder import load_model, read_config
 from glassformer.convert.shipped import find_model
 from glassformer.data.batches import Batches
-from glassformer.data.formats import Faults, OnFault, open_corpora
+from glassformer.data.formats import Faults, OnFault, open_corpora, open_corpus
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.errors import ConfigError, DataError
@@ -37,6 +37,7 @@ _SECONDS_BETWEEN_LINES: Final = 5.0
 
 def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, json_logs: bool = False) -> Path:
     """Train as the recipe says, or go on where the same recipe stopped; gives the folder of the run."""
+    recipe = _inherited(recipe)
     if recipe.out is None:
         raise ConfigError("where should the run go? give --out FOLDER")
     config = recipe.training
@@ -50,6 +51,7 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
         if not dev:
             raise DataError(f"{recipe.dev[0].path}: no pair to look at")
         if here.is_first:
+            _check(recipe)
             # Who is started anew after an accident goes on, also where the command said to begin afresh.
             for change in claim(recipe.out, recipe, fresh and not here.is_restarted, accept_changes):
                 report.say(f"changed: {change}")
@@ -82,6 +84,30 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
     return recipe.out
 
 
+def _inherited(recipe: Recipe) -> Recipe:
+    """Let a model that another one is trained on from read as that one does, unless the recipe says otherwise."""
+    if recipe.init is None:
+        return recipe
+    about = read_config(recipe.init).about
+    names = {"src_lang", "tgt_lang", "lower_capitals"} - recipe.model_fields_set
+    return recipe.model_copy(update={name: getattr(about, name) for name in names})
+
+
+def _check(recipe: Recipe) -> None:
+    """Find what would keep a run from starting, before its folder is touched."""
+    for corpus in recipe.train:
+        if next(open_corpus(corpus, Faults(), "skip"), None) is None:
+            raise DataError(f"{corpus.path}: no pair to learn from; `glassformer check` says why")
+    given = _given(recipe)
+    sizes = [recipe.tokenizer.vocab_size] * 2 if given is None else [side.vocab_size for side in Tokenizers.load(given)]
+    recipe.model_settings(*sizes)
+
+
+def _given(recipe: Recipe) -> Path | None:
+    """Name what has the vocabulary, if it is not to be learned."""
+    return find_model(recipe.init) if recipe.init else recipe.vocabulary
+
+
 def tune(here: World, threads: int) -> None:
     """Set how this process computes, for as long as it lives."""
     if threads:
@@ -112,7 +138,7 @@ def _pairs(corpora: tuple[CorpusConfig, ...], on_fault: OnFault, report: Reporte
 def _tokenizers(recipe: Recipe, out: Path, here: World, report: Reporter) -> Tokenizers:
     """Take the vocabulary of the run, of the model to start from, or learn one from the corpus."""
     if here.is_first and not any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
-        given = find_model(recipe.init) if recipe.init else recipe.vocabulary
+        given = _given(recipe)
         if given is not None:
             Tokenizers.load(given).save(out)
         else:

@@ -317,7 +317,10 @@ class Trainer:
             candidates["ema"] = ema
         if self.config.choose != "auto":
             candidates = {self.config.choose: candidates[self.config.choose]}
-        verdicts = {name: self.judge(weights) for name, weights in candidates.items()}
+        verdicts = dict[str, Verdict]()
+        for name, weights in candidates.items():
+            twin = next((other for other in verdicts if _are_equal(candidates[other], weights)), None)
+            verdicts[name] = self.judge(weights) if twin is None else verdicts[twin]
         chosen = max(verdicts, key=lambda name: self._score(verdicts[name]))
         for name, verdict in verdicts.items():
             self._record("end", {"weights": name, "chosen": name == chosen, **verdict.entry(self.course.step)})
@@ -341,6 +344,7 @@ class Trainer:
         if search.width > 1 or search.method != "beam":
             return search, verdict
         wide = search.model_copy(update={"width": _BEAM})
+        self.report.say(f"trying a beam of {_BEAM} on dev")
         other = self.judge(weights, wide)
         self.report.say(f"a beam of {_BEAM}: BLEU {other.bleu:.2f}")
         return (wide, other) if other.bleu > verdict.bleu else (search, verdict)
@@ -376,7 +380,10 @@ class Trainer:
 
     def _write_weights(self, path: Path, weights: Mapping[str, Tensor]) -> None:
         draft = path.with_name(f".{path.name}")
+        draft.touch()
+        mode = draft.stat().st_mode
         save_file({name: tensor.contiguous().cpu() for name, tensor in weights.items()}, draft)
+        draft.chmod(mode)  # safetensors lets nobody but the owner read
         draft.replace(path)
 
     @contextmanager
@@ -397,3 +404,7 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _are_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return all(torch.equal(tensor.cpu(), other[name].cpu()) for name, tensor in one.items())

@@ -218,7 +218,8 @@ def _flat(rows: list[list[float]]) -> list[float]:
 
 
 def _home(model_folder: Path) -> Path:
-    if model_folder.parent != SHIPPED and os.access(model_folder, os.W_OK):  # a package stays as it was installed
+    is_shipped = model_folder.resolve().parent == SHIPPED.resolve()  # a package stays as it was installed
+    if not is_shipped and os.access(model_folder, os.W_OK):
         return model_folder
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "glassformer" / fingerprint_of(model_folder)[:16]
