@@ -131,7 +131,7 @@ def open_corpus(
             faults.add_pair()
             yield Pair(found.tgt, found.src, found.file, found.line) if corpus.swap else found
         elif found.kind.skips and on_fault == "fail":
-            raise DataError(f"{found.place} ({found.kind}); mend it, or let such lines be skipped")
+            raise DataError(f"{found.place} ({found.kind}); mend it, or take the line out")
         else:
             faults.add(found)
 
