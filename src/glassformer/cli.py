@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -384,6 +385,8 @@ def translate(
     words += [] if length_penalty is None else [f"length_penalty={length_penalty}"]
     wanted = (nbest, prefix, tuple(suppress or ()), tuple(require or ()), as_json, alignment, attention)
     names = (model or DEFAULT_MODEL).split(",")
+    if output is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that no half of a file stays
     try:
         with Translator.load(names, engine, None, threads, device, _say, compute=compute) as translator:
             answers = Answers(search_settings(words, translator.search), *wanted)
@@ -486,7 +489,6 @@ def _two(word: str, option: str) -> tuple[str, str]:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that no half of a file stays
     if sys.stdin is None or sys.stdout is None:
         _say(f"standard {'input' if sys.stdin is None else 'output'} is closed")
         sys.exit(UsageError.exit_code)
