@@ -21,7 +21,7 @@ from glassformer.data.pair import Pair
 from glassformer.errors import ConfigError, DataError, UsageError
 from glassformer.evaluate.comparison_page import draw_comparison
 from glassformer.evaluate.evaluation import Evaluation, comet_score, evaluate, read_test
-from glassformer.evaluate.scores import compare, measure
+from glassformer.evaluate.scores import Score, compare, measure
 from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizers, train_tokenizers
 from glassformer.translate.score import perplexity, score_pairs
@@ -85,6 +85,20 @@ def test_mistakes_are_found_before_the_work(folder: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, ConfigError)
     assert str(done.exception) == "sacreBLEU has no tokenizer 13b; did you mean 13a?"
+
+
+def test_a_place_that_cannot_be_written_is_found_before_the_work(folder: Path) -> None:
+    words = ["evaluate", str(folder / "right.txt"), "--test", str(folder / "test.tsv"), "--output", "no-folder/x"]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, DataError)
+    assert "there is no folder no-folder" in str(done.exception)
+    assert done.stdout == ""
+
+
+def test_comet_stands_in_the_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glassformer.evaluate.report.comet_score", lambda *_: Score(12.5, "a checkpoint"))
+    words = ["evaluate", str(folder / "right.txt"), "--test", str(folder / "test.tsv"), "--comet", "file.ckpt"]
+    assert "12.5000" in CliRunner().invoke(app, words).stdout
 
 
 def test_the_command_compares(folder: Path, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from glassformer.explain.demo import JANE, SENTENCES, looked_at, run_demo
+from glassformer.cli import app
+from glassformer.explain.demo import JANE, SENTENCES, _activation, looked_at, run_demo
 from glassformer.translate.translator import Translator
 
 
@@ -49,6 +52,23 @@ def test_demo_ends_with_the_input(translator: Translator, tmp_path: Path) -> Non
 
     run_demo(translator, tmp_path / "page.html", end)
     assert (tmp_path / "page.html").is_file()
+
+
+def test_the_command_shows_it(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["demo", "--html", str(tmp_path / "page.html")])
+    assert done.exit_code == 0
+    assert JANE in done.stdout
+    assert (tmp_path / "page.html").exists()
+
+
+def test_it_says_how_the_command_comes_onto_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert _activation() == ""
+    (tmp_path / "activate").touch()
+    assert "activate" in _activation()
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    assert _activation() == ""
 
 
 def test_each_word_has_a_row_and_looks_at_its_own(translator: Translator) -> None:

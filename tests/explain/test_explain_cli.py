@@ -126,6 +126,10 @@ def test_no_text_speaks_to_the_terminal() -> None:
     assert "␛[31mrouge" in text
 
 
+def test_an_explanation_says_in_a_line_what_it_is() -> None:
+    assert repr(golden_explanation()).startswith(f"<Explanation of {SENTENCE!r}: ")
+
+
 def test_another_text_of_the_engine_is_said() -> None:
     explanation = golden_explanation()
     assert "another text" not in shown(explanation)

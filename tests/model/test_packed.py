@@ -100,6 +100,14 @@ def test_states_are_values() -> None:
     assert not torch.equal(after, packed.step(torch.tensor([[10]]), other)[0])
 
 
+def test_a_sentence_alone_is_kept_as_it_is() -> None:
+    packed = PackedTransformer(make())
+    with torch.inference_mode():
+        _, state = packed.step(torch.tensor([[4]]), packed.start(packed.encode(torch.tensor([[5, 6, 7]]))))
+        ours, theirs = (packed.step(torch.tensor([[8]]), one)[0] for one in (state, state.keep(torch.tensor([0]))))
+    assert torch.equal(ours, theirs)
+
+
 def test_sequences_past_the_positions_are_refused() -> None:
     packed = PackedTransformer(make(max_positions=4))
     with pytest.raises(ValueError, match="max_positions=4"):

@@ -17,12 +17,13 @@ import torch
 from safetensors.torch import load_file
 
 from glassformer.convert.folder import load_model, read_config
-from glassformer.errors import ConfigError, GlassformerError, ModelFileError, RunError, Stopped
+from glassformer.errors import ConfigError, DataError, GlassformerError, ModelFileError, RunError, Stopped
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training import checkpoint
 from glassformer.training.average import average_checkpoints, average_run
 from glassformer.training.checkpoint import load_checkpoint, whole_checkpoints
 from glassformer.training.learner import Learner, Update
+from glassformer.training.progress import reporter
 from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.start import train
 from glassformer.training.validation import Judge, Verdict
@@ -191,6 +192,36 @@ def test_other_settings_need_consent(tmp_path: Path) -> None:
     assert whole_checkpoints(tmp_path / "run/checkpoints")[-1].name == "step-00000004"
     train(recipe(tmp_path, training__max_updates=2), fresh=True)
     assert whole_checkpoints(tmp_path / "run/checkpoints")[-1].name == "step-00000002"
+
+
+def test_at_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with reporter(40) as report:
+        report.say("one thing")
+        report.advance(7, {"loss": 2.5})
+    shown = capsys.readouterr().err
+    assert "one thing" in shown
+    assert "step 7/40" in shown
+    assert "loss 2.500" in shown
+
+
+def test_nothing_to_learn_from(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.tsv"
+    empty.write_text("no tab\n")
+    with pytest.raises(DataError, match="no pair to learn from"):
+        train(recipe(tmp_path, train=[str(empty)]))
+    with pytest.raises(DataError, match="no pair to look at"):
+        train(recipe(tmp_path, dev=[str(empty)]))
+    with pytest.raises(ConfigError, match="if it is a corpus, write --train"):
+        read_recipe(empty, {})
+
+
+def test_settings_that_are_damaged_are_said_to_be(tmp_path: Path) -> None:
+    run = train(recipe(tmp_path, training__max_updates=1))
+    (run / "run.toml").write_text("lr = fast", encoding="utf-8")
+    with pytest.raises(RunError, match="--fresh starts over"):
+        train(recipe(tmp_path, training__max_updates=1))
 
 
 def test_a_start_that_came_to_nothing_binds_nobody(tmp_path: Path) -> None:

@@ -348,6 +348,18 @@ def test_one_that_is_closed_or_of_another_process_says_so(folder: Path, monkeypa
         translator.translate("chat")
 
 
+def test_what_makes_no_sense_is_refused(folder: Path) -> None:
+    with Translator.load([folder, folder], "torch") as translator:
+        with pytest.raises(ConfigError, match="a text, a list of texts or an iterator of them"):
+            translator.translate(5)  # type: ignore[call-overload]
+        with pytest.raises(ConfigError, match="at least the best one"):
+            translator.results("chat", n_best=0)
+        with pytest.raises(ConfigError, match="one can look into one model only"):
+            translator.explain("chat")
+        with pytest.raises(ConfigError, match="min_length"):
+            SearchConfig.parse({"min_length": 9, "max_length": 9}, "search")
+
+
 def test_auto_is_torch_where_ctranslate2_cannot(tmp_path: Path, folder: Path) -> None:
     size = tokenizers().src.vocab_size
     save_model(build(dtype=torch.float32, src_vocab=size, tgt_vocab=size, norm="none"), tmp_path)
