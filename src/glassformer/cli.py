@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -44,6 +45,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # What several commands take.
 _Model = Annotated[str, typer.Argument(help="A model folder, or a name.", metavar="MODEL")]
@@ -501,6 +504,8 @@ def main() -> None:
         _say(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
+        if error.filename is not None or error.errno not in _CANNOT_WRITE:  # files are explained where they are written
+            raise
         _close_stdout()
-        _say(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        _say(f"standard output: {error.strerror}")
         sys.exit(UsageError.exit_code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -245,6 +246,16 @@ def test_a_mistake_costs_no_run(changes: dict[str, Any], complaint: str, tmp_pat
     with pytest.raises(GlassformerError, match=complaint):
         train(recipe(tmp_path, training__max_updates=1, **changes), fresh=True)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_goes_on_without_the_vocabulary_it_was_given(tmp_path: Path) -> None:
+    made = train(recipe(tmp_path, "made", training__max_updates=1))
+    given = tmp_path / "vocabulary"
+    Tokenizers.load(made).save(given)
+    train(recipe(tmp_path, training__max_updates=1, vocabulary=str(given)))
+    shutil.rmtree(given)
+    run = train(recipe(tmp_path, training__max_updates=2, vocabulary=str(given)), accept_changes=True)
+    assert whole_checkpoints(run / "checkpoints")[-1].name == "step-00000002"
 
 
 def test_the_shape_of_a_model_cannot_change_on_the_way(tmp_path: Path) -> None:

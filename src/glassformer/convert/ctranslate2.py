@@ -117,12 +117,9 @@ def export_ctranslate2(
 def export_folder(model_folder: str | Path, folder: str | Path, quantization: Quantization = "float32") -> None:
     """Write the model of a model folder into `folder` for CTranslate2, unless it is there."""
     if not is_exported(model_folder, folder, quantization):
-        model, tokenizers, about = (
-            load_model(model_folder),
-            Tokenizers.load(model_folder),
-            read_config(model_folder).about,
-        )
-        export_ctranslate2(model, tokenizers, folder, about, quantization, fingerprint_of(model_folder))
+        model, tokenizers = load_model(model_folder), Tokenizers.load(model_folder)
+        about, fingerprint = read_config(model_folder).about, fingerprint_of(model_folder)
+        export_ctranslate2(model, tokenizers, folder, about, quantization, fingerprint)
 
 
 def is_exported(model_folder: str | Path, folder: str | Path, quantization: Quantization) -> bool:

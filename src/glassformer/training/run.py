@@ -17,7 +17,7 @@ from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL
 from glassformer.training.checkpoint import whole_checkpoints
 from glassformer.training.recipe import Recipe, to_toml
 
-__all__ = ["CHECKPOINTS", "METRICS", "RUN", "Metrics", "changed_settings", "claim", "flat", "write_whole"]
+__all__ = ["CHECKPOINTS", "METRICS", "RUN", "Metrics", "changed_settings", "claim", "flat", "has_begun", "write_whole"]
 
 RUN: Final = "run.toml"
 METRICS: Final = "metrics.jsonl"
@@ -31,8 +31,8 @@ def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[
         if fresh and path.exists():
             shutil.rmtree(out)
         out.mkdir(parents=True, exist_ok=True)
-        changes = []
-        if path.exists() and not ((out / CONFIG).exists() or whole_checkpoints(out / CHECKPOINTS)):
+        changes = dict[str, str]()
+        if path.exists() and not has_begun(out):
             _clear_failed_start(out, recipe)
         elif path.exists():
             changes = changed_settings(_begun_with(path), recipe)
@@ -40,10 +40,10 @@ def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[
             raise RunError(f"{out} holds files that no run wrote; name an empty or a new folder with --out")
         if changes and not accept_changes:
             raise RunError(
-                f"{out} was begun with other settings: {'; '.join(changes)}; "
+                f"{out} was begun with other settings: {'; '.join(changes.values())}; "
                 "give --accept-changes to go on with the new ones, --fresh to start over, or another --out"
             )
-        if fixed := [change for change in changes if _is_fixed(change)]:
+        if fixed := [change for name, change in changes.items() if _is_fixed(name)]:
             raise RunError(
                 f"{out} cannot go on with another model or vocabulary: {'; '.join(fixed)}; "
                 "give --fresh to start over, or another --out"
@@ -51,7 +51,12 @@ def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[
         write_whole(path, to_toml(recipe.model_dump(mode="json", exclude_none=True)))
     except OSError as error:
         raise RunError(f"{error.filename or out}: {error.strerror}; the run needs a folder that it may write") from None
-    return changes
+    return list(changes.values())
+
+
+def has_begun(out: Path) -> bool:
+    """Say whether a folder has what a run can go on from, or what one has ended with."""
+    return (out / CONFIG).exists() or bool(whole_checkpoints(out / CHECKPOINTS))
 
 
 def _clear_failed_start(out: Path, recipe: Recipe) -> None:
@@ -64,9 +69,8 @@ def _clear_failed_start(out: Path, recipe: Recipe) -> None:
     shutil.rmtree(out / "data", ignore_errors=True)
 
 
-def _is_fixed(change: str) -> bool:
-    """Whether a changed setting is one that the weights of a run depend on."""
-    name = change.split(" ", 1)[0]
+def _is_fixed(name: str) -> bool:
+    """Say whether a setting is one that the weights of a run depend on."""
     return name == "preset" or (name.startswith(("model.", "tokenizer.")) and "dropout" not in name)
 
 
@@ -77,14 +81,14 @@ def _begun_with(path: Path) -> Recipe:
         raise RunError(f"{error}; another version wrote it, or it is damaged: --fresh starts over") from None
 
 
-def changed_settings(before: Recipe, after: Recipe) -> list[str]:
-    """Say of each setting that differs what it was and what it is; a folder may have been moved."""
+def changed_settings(before: Recipe, after: Recipe) -> dict[str, str]:
+    """Say of each setting that differs, by its name, what it was and what it is; a folder may have been moved."""
     old, new = (dict(flat(recipe.model_dump(mode="json", exclude={"out"}))) for recipe in (before, after))
     changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
-    return [
-        f"{name} was {_brief(old.get(name), new.get(name))}, is {_brief(new.get(name), old.get(name))}"
+    return {
+        name: f"{name} was {_brief(old.get(name), new.get(name))}, is {_brief(new.get(name), old.get(name))}"
         for name in changed
-    ]
+    }
 
 
 def _brief(value: Any, other: Any) -> Any:

@@ -26,7 +26,7 @@ from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
 from glassformer.training.progress import Reporter, reporter
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import claim
+from glassformer.training.run import claim, has_begun
 from glassformer.training.trainer import Trainer
 from glassformer.training.validation import Judge
 
@@ -51,7 +51,8 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
         if not dev:
             raise DataError(f"{recipe.dev[0].path}: no pair to look at")
         if here.is_first:
-            _check(recipe)
+            if fresh or not has_begun(recipe.out):  # a run that goes on has all that it needs but its text
+                _check(recipe)
             # Who is started anew after an accident goes on, also where the command said to begin afresh.
             for change in claim(recipe.out, recipe, fresh and not here.is_restarted, accept_changes):
                 report.say(f"changed: {change}")
