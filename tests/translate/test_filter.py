@@ -301,7 +301,9 @@ def test_a_closed_or_full_pipe_is_one_line(redirected: str, complaint: str, fold
         (["{}", "--attention"], "with --json only"),
         (["{}", "--alignment", "--nbest", "2"], "with --json only"),
         (["{}", "--interactive", "--output", "x"], "--interactive reads and writes the terminal"),
-        (["{}", "--compute", "int9", "--engine", "ctranslate2"], "unknown quantization int9"),
+        (["{}", "--compute", "int9"], "unknown quantization int9"),
+        (["{}", "--compute", "int8", "--engine", "torch"], "compute=int8 is for ctranslate2"),
+        (["{0},{0}", "--compute", "float32"], "ctranslate2 cannot translate with this: an ensemble"),
     ],
 )
 def test_a_mistake_is_explained(words: list[str], complaint: str, folder: Path) -> None:

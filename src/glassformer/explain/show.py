@@ -109,6 +109,19 @@ STATIONS: Final = (
 )
 
 
+# What the axes of a picture are.
+_AXES: Final = {
+    "src": "source",
+    "src_q": "source, which looks",
+    "src_k": "source, looked at",
+    "tgt": "target, as it is read",
+    "tgt_q": "target, as it is read",
+    "tgt_k": "target, looked at",
+    "channel": "channels",
+    "head_channel": "its channels",
+    "hidden": "hidden units",
+}
+
 # Which tensor the next part reads depends on where the norm stands.
 _READERS: Final = {
     "post": {"enc.0.norm1.output": "the feed-forward network", "enc.0.norm2.output": "the next layer"},
@@ -263,19 +276,6 @@ def _station(place: int, station: Station, entry: Entry, subject: Subject, width
         yield Padding(Text(picture.caption, style="dim"), (0, 0, 0, 2))
     n_columns = len(picture.columns) if station.is_drawn else _N_COLUMNS
     yield Padding(_cell(explain_cell(subject.recording.trace, _strongest(entry, subject, n_columns))), (1, 0, 0, 2))
-
-
-_AXES: Final = {
-    "src": "source",
-    "src_q": "source, which looks",
-    "src_k": "source, looked at",
-    "tgt": "target, as it is read",
-    "tgt_q": "target, as it is read",
-    "tgt_k": "target, looked at",
-    "channel": "channels",
-    "head_channel": "its channels",
-    "hidden": "hidden units",
-}
 
 
 class _Picture(NamedTuple):

@@ -33,11 +33,21 @@ def load_engines(
     """Load the engine of that name, and say how to make another one for what it refuses, if there is any."""
     if name not in ENGINES:
         raise ConfigError(f"unknown engine {name}; {nearest(name, ENGINES)}")
+    if compute != "auto":
+        from glassformer.convert.ctranslate2 import as_quantization
+
+        as_quantization(compute)
+        if name == "torch":
+            raise ConfigError(f"compute={compute} is for ctranslate2; torch computes in the model's own numbers")
 
     def with_torch() -> Engine:
         return _torch_engine(folders, about, threads, device)
 
-    fast = None if name == "torch" else _ctranslate2_engine(folders, threads, device, compute, name == "auto", say)
+    fast = (
+        None
+        if name == "torch"
+        else _ctranslate2_engine(folders, threads, device, compute, name == compute == "auto", say)
+    )
     return (with_torch(), None) if fast is None else (fast, with_torch)
 
 
