@@ -28,8 +28,8 @@ import torch
 
 from glassformer import __version__
 from glassformer.config import CorpusConfig
-from glassformer.convert.shipped import find_model
-from glassformer.evaluate.evaluation import read_test
+from glassformer.evaluation.evaluation import read_test
+from glassformer.store.registry import find_model
 
 HERE: Final = Path(__file__).parent
 PAGE: Final = HERE.parent / "docs" / "performance.md"

@@ -71,8 +71,8 @@ def make_step(name: str, work: list[Lengths]) -> Callable[[int], None]:
 
     from glassformer.config import preset
     from glassformer.convert.torch_transformer import from_torch
-    from glassformer.model.allocator import keep_large_blocks
     from glassformer.model.attention import MultiHeadAttention
+    from glassformer.model.fast.allocator import keep_large_blocks
     from glassformer.model.layers import FeedForward
     from glassformer.model.operations import sinusoid
     from glassformer.training.loss import cross_entropy

@@ -21,8 +21,8 @@ from typing import Any, Final
 from glassformer.config import CorpusConfig, SearchConfig
 from glassformer.data.augment import drop_accents, drop_stop, join_texts, rename, respace, swap_apostrophes
 from glassformer.data.pair import Pair
-from glassformer.evaluate.evaluation import read_test
-from glassformer.evaluate.scores import measure
+from glassformer.evaluation.evaluation import read_test
+from glassformer.evaluation.scores import measure
 from glassformer.translate.translator import Translator
 
 # In no training sentence of the model that ships, on either side.

@@ -44,9 +44,9 @@ def prepare(folder: Path) -> None:
     import torch
 
     from glassformer.config import CorpusConfig, TokenizerConfig, preset
-    from glassformer.convert.folder import save_model
     from glassformer.data.formats import Faults, open_corpus
     from glassformer.model.transformer import Transformer
+    from glassformer.store.folder import save_model
     from glassformer.text.tokenizer import train_tokenizers
 
     data = Path(os.environ.get("GLASSFORMER_DATA", ""))
@@ -68,7 +68,7 @@ def prepare(folder: Path) -> None:
 
 def adopt(folder: Path, model: Path, text: Path) -> None:
     """Take a trained model and sentences of its language instead."""
-    from glassformer.convert.folder import CONFIG, EXAMPLES, WEIGHTS
+    from glassformer.store.folder import CONFIG, EXAMPLES, WEIGHTS
     from glassformer.text.tokenizer import Tokenizers
 
     for path in model.iterdir():
@@ -90,11 +90,11 @@ def make_engine(name: str, folder: Path) -> Translate:
     import torch
 
     from glassformer.config import SearchConfig
-    from glassformer.convert.folder import load_model
-    from glassformer.model.allocator import keep_large_blocks
-    from glassformer.translate.engine import Engine, Request, Source
-    from glassformer.translate.probe import load_engine
-    from glassformer.translate.torch_engine import TorchEngine
+    from glassformer.model.fast.allocator import keep_large_blocks
+    from glassformer.store.folder import load_model
+    from glassformer.translate.engines.engine import Engine, Request, Source
+    from glassformer.translate.engines.probe import load_engine
+    from glassformer.translate.engines.torch import TorchEngine
 
     torch.set_num_threads(THREADS)
     keep_large_blocks()  # as a Translator does
@@ -116,10 +116,10 @@ def make_engine(name: str, folder: Path) -> Translate:
 def make_text(name: str, folder: Path) -> Translate:
     """Load a Translator: text in, text out, splitting and tokenizing included."""
     from glassformer.config import SearchConfig
-    from glassformer.convert.folder import load_model
+    from glassformer.store.folder import load_model
     from glassformer.text.tokenizer import Tokenizers
-    from glassformer.translate.probe import load_engine
-    from glassformer.translate.torch_engine import TorchEngine
+    from glassformer.translate.engines.probe import load_engine
+    from glassformer.translate.engines.torch import TorchEngine
     from glassformer.translate.translator import Translator
 
     assert longest(folder) > TOKENS, "random weights go in circles, which a Translator does not put up with"
@@ -137,7 +137,7 @@ def make_text(name: str, folder: Path) -> Translate:
 
 def setup_of(name: str) -> Any:
     """Read `...-float32-1x2`: how CTranslate2 computes, workers, threads of each; None lets the probe say."""
-    from glassformer.translate.ctranslate2_engine import Setup
+    from glassformer.translate.engines.ctranslate2 import Setup
 
     if name.count("-") < 2:
         return None
@@ -151,9 +151,9 @@ def make_bare(name: str, folder: Path) -> Translate:
     import ctranslate2
 
     from glassformer.convert.ctranslate2 import vocabulary
-    from glassformer.convert.folder import read_config
+    from glassformer.store.folder import read_config
     from glassformer.text.tokenizer import Tokenizers
-    from glassformer.translate.probe import choose_setup, load_cached_export
+    from glassformer.translate.engines.probe import choose_setup, load_cached_export
 
     given = setup_of(name)
     setup = given or choose_setup(folder)

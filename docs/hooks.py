@@ -13,9 +13,9 @@ from rich.console import Console, RenderableType
 import glassformer
 import glassformer.config
 from glassformer.config import Settings
-from glassformer.explain.notes import NOTES
-from glassformer.explain.notes.note import Erratum, Note, place
-from glassformer.explain.terminal import show
+from glassformer.notes import NOTES
+from glassformer.notes.note import Erratum, Note, place
+from glassformer.report.terminal import show
 
 __all__ = ["notes", "on_page_markdown", "settings"]
 

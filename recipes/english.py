@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from glassformer.config import CorpusConfig
-from glassformer.evaluate.evaluation import read_test
+from glassformer.evaluation.evaluation import read_test
 
 KNOWN = ("train.fr-en.tsv.gz", "dev.fr-en.tsv", "devtest.fr-en.tsv")
 

@@ -15,9 +15,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from glassformer.convert.folder import load_model, read_config, save_model
 from glassformer.errors import UsageError
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import load_model, read_config, save_model
 from glassformer.text.tokenizer import Tokenizers
 
 LAYER: Final = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.*)")

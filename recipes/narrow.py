@@ -16,10 +16,10 @@ from typing import Final
 from sentencepiece import sentencepiece_model_pb2
 
 from glassformer.config import CorpusConfig
-from glassformer.convert.folder import load_model, read_config, save_model
 from glassformer.data.augment import rename
-from glassformer.evaluate.evaluation import read_test
+from glassformer.evaluation.evaluation import read_test
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import load_model, read_config, save_model
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
 from glassformer.text.vocab import SPECIAL
 

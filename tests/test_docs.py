@@ -19,8 +19,8 @@ import glassformer
 from docs.fields import FieldTables
 from docs.hooks import settings
 from glassformer.config import ModelConfig
-from glassformer.explain.notes import NOTES
-from tests.explain.browser import Visitor, launch, needs_browser
+from glassformer.notes import NOTES
+from tests.explainer.browser import Visitor, launch, needs_browser
 from tests.test_readme import ROOT, blocks
 
 DOCS: Final = ROOT / "docs"

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from glassformer.config import CorpusConfig, TokenizerConfig, preset
-from glassformer.convert.folder import About, load_model, save_model
 from glassformer.errors import UsageError
-from glassformer.evaluate.evaluation import read_test
+from glassformer.evaluation.evaluation import read_test
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import About, load_model, save_model
 from glassformer.text.tokenizer import Tokenizers, train_tokenizers
 
 RECIPES = Path(__file__).parent.parent / "recipes"

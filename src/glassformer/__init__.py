@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from glassformer.config import ModelConfig, SearchConfig, TokenizerConfig, preset
-    from glassformer.convert.folder import load_model, save_model
     from glassformer.convert.torch_transformer import from_torch
     from glassformer.errors import GlassformerError
     from glassformer.model.trace import Trace, altering, look, replace, scale, skip, zero
     from glassformer.model.transformer import Transformer
     from glassformer.search.beam import beam_search
     from glassformer.search.hypotheses import Hypotheses
+    from glassformer.store.folder import load_model, save_model
     from glassformer.text.tokenizer import Tokenizer, Tokenizers
-    from glassformer.translate.translation import Translation
+    from glassformer.translate.results import Translation
     from glassformer.translate.translator import Translator
 
 __version__ = "0.1.0"
@@ -31,16 +31,16 @@ _HOMES = {
     "Tokenizers": "text.tokenizer",
     "Trace": "model.trace",
     "Transformer": "model.transformer",
-    "Translation": "translate.translation",
+    "Translation": "translate.results",
     "Translator": "translate.translator",
     "altering": "model.trace",
     "beam_search": "search.beam",
     "from_torch": "convert.torch_transformer",
-    "load_model": "convert.folder",
+    "load_model": "store.folder",
     "look": "model.trace",
     "preset": "config",
     "replace": "model.trace",
-    "save_model": "convert.folder",
+    "save_model": "store.folder",
     "scale": "model.trace",
     "skip": "model.trace",
     "zero": "model.trace",

@@ -11,22 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from glassformer.errors import ConfigError, nearest
 
-__all__ = [
-    "PRESETS",
-    "BatchConfig",
-    "CorpusConfig",
-    "DoctorConfig",
-    "ModelConfig",
-    "NoiseConfig",
-    "ReaderConfig",
-    "SearchConfig",
-    "Settings",
-    "TokenizerConfig",
-    "TrainingConfig",
-    "preset",
-]
-
-
 # Far above any model, far below what makes a damaged config.json ask for all the memory there is.
 _MOST_WORDS: Final = 2**24
 _WIDEST: Final = 2**17

@@ -15,18 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "AddressError",
-    "ConfigError",
-    "DataError",
-    "GlassformerError",
-    "ModelFileError",
-    "RunError",
-    "Stopped",
-    "UsageError",
-    "nearest",
-]
-
 
 class GlassformerError(Exception):
     """A mistake that the user can mend; the command line prints it in one line and ends with its exit code."""

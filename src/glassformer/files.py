@@ -10,8 +10,6 @@ from typing import IO, Any, BinaryIO
 
 from glassformer.errors import DataError
 
-__all__ = ["check_place", "sync", "sync_folder", "whole_file", "write_text"]
-
 
 def check_place(path: Path) -> None:
     """See, before the work, that there is a folder to write a file into."""

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from glassformer.config import TokenizerConfig
 from glassformer.convert.ctranslate2 import export_ctranslate2, read_mark, vocabulary
-from glassformer.convert.folder import About, AttentionHead
 from glassformer.errors import ConfigError, ModelFileError
 from glassformer.model.trace import look
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import About, AttentionHead
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
 from glassformer.text.vocab import EOS
 from tests.models import EACH_CHOICE, build

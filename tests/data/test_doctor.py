@@ -41,7 +41,7 @@ from glassformer.data.doctor import Diagnosis, examine, what_to_remove
 from glassformer.data.fingerprints import Fingerprints, fingerprint
 from glassformer.data.formats import Faults, open_corpus
 from glassformer.data.languages import MIN_PAIRS
-from glassformer.data.shape import Shape
+from glassformer.data.lengths import Shape
 from glassformer.errors import DataError, UsageError
 
 Texts = tuple[str, str]

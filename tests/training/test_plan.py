@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from glassformer import cli
 from glassformer.errors import DataError, GlassformerError, RunError, UsageError
+from glassformer.store.checkpoint import whole_checkpoints
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training import plan
-from glassformer.training.checkpoint import whole_checkpoints
 from glassformer.training.plan import Forecast, Whole, extrapolate, forecast, largest_batch, print_forecast
 from glassformer.training.probe import Found, Memory, Task
 from glassformer.training.recipe import Recipe, read_recipe

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.convert.folder import read_config
 from glassformer.errors import ConfigError, GlassformerError, UsageError
+from glassformer.store.folder import read_config
 from glassformer.training.recipe import flags, parse_words, read_recipe, to_toml
 
 CORPORA = {"train": ["a.tsv"], "dev": ["b.tsv"]}

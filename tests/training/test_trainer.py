@@ -17,12 +17,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from glassformer.convert.folder import load_model, read_config
 from glassformer.errors import ConfigError, DataError, GlassformerError, ModelFileError, RunError, Stopped
+from glassformer.store import checkpoint
+from glassformer.store.checkpoint import load_checkpoint, whole_checkpoints
+from glassformer.store.folder import load_model, read_config
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.training import checkpoint
 from glassformer.training.average import average_checkpoints, average_run
-from glassformer.training.checkpoint import load_checkpoint, whole_checkpoints
 from glassformer.training.learner import Learner, Update
 from glassformer.training.progress import reporter
 from glassformer.training.recipe import Recipe, read_recipe

@@ -9,7 +9,7 @@ import numpy as np
 
 from glassformer.config import TokenizerConfig
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
-from glassformer.translate.engine import Found, Request, Source
+from glassformer.translate.engines.engine import Found, Request, Source
 
 __all__ = ["Answer", "FakeEngine", "echo", "tokenizers"]
 

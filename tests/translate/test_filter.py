@@ -23,11 +23,11 @@ from typer.testing import CliRunner
 
 from glassformer.cli import app
 from glassformer.config import SearchConfig
-from glassformer.convert.folder import About, save_model
 from glassformer.errors import DataError, GlassformerError, UsageError
 from glassformer.files import whole_file
+from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
-from glassformer.translate.engine import Found, Request, Source
+from glassformer.translate.engines.engine import Found, Request, Source
 from glassformer.translate.filter import (
     Answers,
     converse,

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from glassformer.config import SearchConfig
-from glassformer.convert.folder import load_model
+from glassformer.store.folder import load_model
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.translate.ctranslate2_engine import Setup
-from glassformer.translate.engine import Engine, Found, Request, Source
-from glassformer.translate.probe import choose_setup, load_engine
-from glassformer.translate.torch_engine import TorchEngine
+from glassformer.translate.engines.ctranslate2 import Setup
+from glassformer.translate.engines.engine import Engine, Found, Request, Source
+from glassformer.translate.engines.probe import choose_setup, load_engine
+from glassformer.translate.engines.torch import TorchEngine
 
 MODEL, TEXT = (os.environ.get(f"GLASSFORMER_{name}", "") for name in ("MODEL", "TEXT"))
 pytestmark = [

@@ -11,9 +11,9 @@ import torch
 from typer.testing import CliRunner
 
 from glassformer.cli import app
-from glassformer.convert.folder import About, save_model
 from glassformer.data.pair import Pair
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import EOS
 from glassformer.translate.score import PairScore, score_pairs
 from tests.models import build

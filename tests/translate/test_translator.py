@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.config import SearchConfig
-from glassformer.convert.folder import About, save_model
 from glassformer.errors import ConfigError, ModelFileError
+from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import EOS
-from glassformer.translate.engine import Found, Request, Source
+from glassformer.translate.engines.engine import Found, Request, Source
+from glassformer.translate.engines.torch import TorchEngine
 from glassformer.translate.loops import is_loop
-from glassformer.translate.torch_engine import TorchEngine
 from glassformer.translate.translator import Translator
 from tests.models import build
 from tests.translate.fakes import Answer, FakeEngine, echo, tokenizers

@@ -23,28 +23,15 @@ from ctranslate2.specs.model_spec import visit_spec
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.convert.folder import CONFIG, WEIGHTS, About, load_model, read_config
 from glassformer.errors import ConfigError, ModelFileError, nearest
 from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.decoder import DecoderLayer
 from glassformer.model.encoder import EncoderLayer
 from glassformer.model.layers import AddNorm, Embedding, FeedForward, LayerNorm
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import CONFIG, WEIGHTS, About, load_model, read_config
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizer, Tokenizers
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
-
-__all__ = [
-    "QUANTIZATIONS",
-    "Mark",
-    "Quantization",
-    "as_quantization",
-    "export_ctranslate2",
-    "export_folder",
-    "fingerprint_of",
-    "is_exported",
-    "read_mark",
-    "vocabulary",
-]
 
 Quantization = Literal["float32", "int8", "float16", "bfloat16"]
 QUANTIZATIONS: Final[tuple[Quantization, ...]] = get_args(Quantization)

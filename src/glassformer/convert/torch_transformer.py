@@ -16,8 +16,6 @@ from glassformer.model.encoder import EncoderLayer
 from glassformer.model.layers import AddNorm, FeedForward, LayerNorm
 from glassformer.model.transformer import Transformer
 
-__all__ = ["from_torch"]
-
 
 def from_torch(
     core: nn.Transformer,

@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 
 from glassformer.config import NoiseConfig
 
-__all__ = [
-    "N_DRAWS",
-    "add_noise",
-    "drop_accents",
-    "drop_stop",
-    "join_texts",
-    "rename",
-    "respace",
-    "runs",
-    "swap_apostrophes",
-]
-
 N_DRAWS: Final = 5  # numbers in [0, 1) that `add_noise` takes: stop, case, apostrophes, spaces, accents
 
 _APOSTROPHES: Final = str.maketrans("'’", "’'")

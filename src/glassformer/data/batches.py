@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.config import BatchConfig
-from glassformer.data.chance import draw, draw_order
 from glassformer.data.prepared import Prepared
+from glassformer.data.seeding import draw, draw_order
 from glassformer.data.shard import Numbers, Shard
 from glassformer.text.vocab import BOS, EOS, PAD
-
-__all__ = ["Batch", "Batches", "Plan", "collate"]
 
 # Neighbours that go into the same window: long enough to be read from disk in one go, and a window of the default
 # size still mixes a thousand places of the corpus.

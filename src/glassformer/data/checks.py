@@ -14,23 +14,6 @@ from typing import Final, NamedTuple
 from glassformer.config import DoctorConfig
 from glassformer.data.pair import excerpt
 
-__all__ = [
-    "REMOVED_BY_DEFAULT",
-    "Finding",
-    "Kind",
-    "check_control",
-    "check_copy",
-    "check_length",
-    "check_markup",
-    "check_mojibake",
-    "check_numbers",
-    "check_odd_spaces",
-    "check_placeholders",
-    "check_ratio",
-    "check_wordless",
-    "normal_form",
-]
-
 
 class Kind(StrEnum):
     """The kinds of findings, in the order in which they are shown."""

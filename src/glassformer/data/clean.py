@@ -19,8 +19,6 @@ from glassformer.data.formats import Fault
 from glassformer.data.pair import Pair
 from glassformer.errors import DataError, UsageError
 
-__all__ = ["CleanCorpus"]
-
 _HEADER: Final = ("reasons", "file", "line", "source", "target")
 _GZIP_LEVEL: Final = 6
 

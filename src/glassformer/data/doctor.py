@@ -39,12 +39,10 @@ from glassformer.data.clean import CleanCorpus
 from glassformer.data.fingerprints import Fingerprints, fingerprint
 from glassformer.data.formats import Faults, OnFault, open_corpora
 from glassformer.data.languages import MIN_PAIRS, Judge, Profiles
+from glassformer.data.lengths import Shape
 from glassformer.data.lines import Watch, no_watch
 from glassformer.data.pair import Pair
-from glassformer.data.shape import Shape
 from glassformer.errors import DataError, UsageError, nearest
-
-__all__ = ["Diagnosis", "Example", "examine", "what_to_remove"]
 
 _BATCH: Final = 1024  # pairs that are judged together, at most
 _BATCH_LENGTH: Final = 1 << 18  # and their characters, at most, unless one pair has more

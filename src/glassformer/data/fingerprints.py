@@ -7,8 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Fingerprints", "fingerprint"]
-
 
 def fingerprint(texts: Iterable[str]) -> NDArray[np.int64]:
     """Hash texts to 64 bits each, alike within one process and not beyond it.

@@ -22,8 +22,6 @@ from glassformer.data.pair import Pair, excerpt
 from glassformer.data.tmx import closeness, read_units
 from glassformer.errors import DataError
 
-__all__ = ["RULE", "Fault", "FaultKind", "Faults", "OnFault", "corpus_size", "open_corpora", "open_corpus"]
-
 OnFault = Literal["skip", "fail"]
 
 RULE: Final = "a line with a fault is skipped and counted; an unreadable file or different line counts end the run"

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["other_language", "usual_language"]
-
 _WORDS: Final = {
     "Czech": (
         "je se na že do ne si ale jak by pro jsem jsou jako není když byl bylo která také jen už co tak po za "

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from glassformer.data.checks import Finding, Kind
 from glassformer.data.function_words import other_language, usual_language
 
-__all__ = ["MIN_PAIRS", "Judge", "Profiles"]
-
 MIN_PAIRS: Final = 1000  # below this, what a language looks like cannot be learned
 
 _BITS: Final = 18

@@ -13,8 +13,6 @@ import zstandard
 
 from glassformer.errors import DataError
 
-__all__ = ["MAX_LINE", "UNREADABLE", "Watch", "explain_unreadable", "no_watch", "open_bytes", "read_lines"]
-
 MAX_LINE: Final = 1 << 20  # bytes; a sentence is a thousand times shorter
 _BUFFER: Final = 1 << 17
 

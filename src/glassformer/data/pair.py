@@ -5,8 +5,6 @@ from __future__ import annotations
 import unicodedata
 from typing import NamedTuple
 
-__all__ = ["Pair", "excerpt"]
-
 
 class Pair(NamedTuple):
     """A source sentence, its translation, and the place where they stand."""

@@ -27,16 +27,14 @@ from numpy.typing import NDArray
 
 from glassformer.config import CorpusConfig, ReaderConfig
 from glassformer.data.augment import N_DRAWS, add_noise, join_texts, rename, runs
-from glassformer.data.chance import draw, draw_seeds
 from glassformer.data.formats import Faults, corpus_size, open_corpus
 from glassformer.data.lines import explain_unreadable
 from glassformer.data.pair import Pair
+from glassformer.data.seeding import draw, draw_seeds
 from glassformer.data.shard import LINES, PART, Block, Counts, Shard, ShardWriter, id_type, open_shard
 from glassformer.data.workers import Worker, map_in_order
 from glassformer.errors import DataError
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
-
-__all__ = ["CHUNK", "Chunk", "Encoder", "Prepared", "Progress", "no_progress"]
 
 CHUNK: Final = 2048  # pairs; part of what a seed means
 

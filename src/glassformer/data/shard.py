@@ -22,21 +22,6 @@ from numpy.typing import NDArray
 from glassformer.config import Settings
 from glassformer.files import sync, sync_folder
 
-__all__ = [
-    "LINES",
-    "PART",
-    "Block",
-    "Counts",
-    "Ids",
-    "Meta",
-    "Numbers",
-    "Shard",
-    "ShardWriter",
-    "Side",
-    "id_type",
-    "open_shard",
-]
-
 LINES: Final = 2**40  # more than any file has
 PART: Final = ".part"
 

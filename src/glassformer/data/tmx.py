@@ -10,8 +10,6 @@ from xml.parsers import expat
 from glassformer.data.lines import MAX_LINE, UNREADABLE, Watch, explain_unreadable, no_watch, open_bytes
 from glassformer.errors import DataError
 
-__all__ = ["Unit", "closeness", "read_units"]
-
 _CHUNK: Final = 1 << 16
 _CODES: Final = frozenset({"bpt", "ept", "it", "ph", "ut"})  # what they hold is the markup of some other program
 _UTF8: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})

@@ -23,8 +23,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from glassformer.errors import DataError, GlassformerError
 
-__all__ = ["Worker", "WorkerLostError", "map_in_order", "serve"]
-
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 

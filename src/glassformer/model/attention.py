@@ -26,9 +26,6 @@ from glassformer.model.operations import (
 )
 from glassformer.model.scope import BLIND, Scope
 
-__all__ = ["KeyValue", "MultiHeadAttention"]
-
-
 _ROOM: Final = 16  # places that a growing memory has at first
 _SHORT: Final = 64  # positions; forward and backward, the fused kernel needs 2.1 times the time at 8, 1.1 times at 64
 

@@ -10,8 +10,6 @@ from glassformer.model.layers import AddNorm, FeedForward, LayerNorm
 from glassformer.model.scope import BLIND, Scope
 from glassformer.model.state import DecoderState, Memory
 
-__all__ = ["Decoder", "DecoderLayer"]
-
 
 class DecoderLayer(nn.Module):
     """Masked self-attention, encoder-decoder attention, feed-forward network (paper, Figure 1 right)."""

@@ -9,8 +9,6 @@ from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.layers import AddNorm, FeedForward, LayerNorm
 from glassformer.model.scope import BLIND, Scope
 
-__all__ = ["Encoder", "EncoderLayer"]
-
 
 class EncoderLayer(nn.Module):
     """Self-attention, then the feed-forward network, each with its residual connection (paper, Figure 1 left)."""

@@ -28,8 +28,6 @@ from glassformer.model.operations import (
 from glassformer.model.positions import Positions
 from glassformer.model.scope import BLIND, Scope
 
-__all__ = ["AddNorm", "Embedding", "FeedForward", "LayerNorm", "Output", "drop", "keep_noise"]
-
 
 def keep_noise(x: Tensor, p: float) -> Tensor:
     """Draw what dropout multiplies `x` by: 0 with probability `p`, else 1 / (1 - p).

@@ -13,33 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "OPERATIONS",
-    "Operation",
-    "add",
-    "affine",
-    "concat",
-    "gather",
-    "gelu",
-    "given",
-    "heads",
-    "linear",
-    "log_softmax",
-    "mask",
-    "matmul_t",
-    "mean",
-    "normalise",
-    "relu",
-    "rows",
-    "scale",
-    "silu",
-    "sinusoid",
-    "softmax",
-    "split_heads",
-    "variance",
-    "weighted_sum",
-]
-
 Operation = Callable[..., Tensor]
 
 

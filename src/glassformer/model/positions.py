@@ -12,8 +12,6 @@ from glassformer.config import ModelConfig
 from glassformer.model.operations import rows, sinusoid
 from glassformer.model.scope import BLIND, Scope
 
-__all__ = ["Positions"]
-
 
 class Positions(nn.Module):
     """One vector for each place in a sequence: fixed sines and cosines (paper, section 3.5) or learned."""

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from glassformer.model.operations import Operation
 
-__all__ = ["BLIND", "Call", "Recorder", "Scope"]
-
 
 class Call(NamedTuple):
     """A tensor that a module is about to make."""

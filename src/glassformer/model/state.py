@@ -11,8 +11,6 @@ from torch import Tensor
 
 from glassformer.model.attention import KeyValue
 
-__all__ = ["DecoderState", "Memory"]
-
 
 class Memory(NamedTuple):
     """An encoded batch of sources."""

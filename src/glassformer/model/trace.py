@@ -22,20 +22,6 @@ from glassformer.model.operations import OPERATIONS, Operation, log_softmax, sof
 from glassformer.model.scope import Call, Scope
 from glassformer.model.transformer import Transformer
 
-__all__ = [
-    "Address",
-    "Entry",
-    "Intervention",
-    "Trace",
-    "Watcher",
-    "altering",
-    "look",
-    "replace",
-    "scale",
-    "skip",
-    "zero",
-]
-
 # Operations whose result can be replaced by their first input: it means the same, along the same axes.
 _SKIPPABLE: Final = frozenset(
     ("add", "affine", "gelu", "log_softmax", "mask", "normalise", "relu", "scale", "silu", "softmax")

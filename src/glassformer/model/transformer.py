@@ -17,8 +17,6 @@ from glassformer.model.scope import BLIND, Scope
 from glassformer.model.state import DecoderState, Memory
 from glassformer.text.vocab import SPECIAL
 
-__all__ = ["Transformer"]
-
 
 class Transformer(nn.Module):
     """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, Figure 1)."""

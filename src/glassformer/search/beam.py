@@ -24,8 +24,6 @@ from glassformer.search.penalties import best_possible, coverage_penalty, length
 from glassformer.search.rules import Rules, forbid, log_softmax
 from glassformer.text.vocab import EOS
 
-__all__ = ["beam_search"]
-
 
 class _Beam(NamedTuple):
     """What goes on: the prefixes of the sentences that are not done."""

@@ -26,8 +26,6 @@ from glassformer.search.rules import Required
 from glassformer.search.top import top
 from glassformer.text.vocab import EOS, PAD
 
-__all__ = ["Choice", "choose"]
-
 
 class Choice(NamedTuple):
     """Candidates of all groups, group by group, and what becomes of them."""

@@ -15,8 +15,6 @@ from torch import Tensor
 from glassformer.search.hypotheses import Step
 from glassformer.search.rules import log_softmax
 
-__all__ = ["States", "ensemble", "mean_log_probs"]
-
 
 class States(NamedTuple):
     """The states of all models, in their order."""

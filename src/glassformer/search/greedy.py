@@ -17,8 +17,6 @@ from glassformer.search.rules import forbid_marks, log_softmax
 from glassformer.search.top import top
 from glassformer.text.vocab import EOS, PAD
 
-__all__ = ["greedy_search"]
-
 
 @torch.inference_mode()
 def greedy_search(step: Step[S], state: S, start: Tensor, config: SearchConfig) -> Hypotheses:

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from glassformer.text.vocab import EOS, PAD
 
-__all__ = ["Hypotheses", "State", "Step", "gap", "gather", "merge", "nothing"]
-
 
 class State(Protocol):
     """What a model remembers of the prefixes it has read, as a value."""

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from glassformer.config import SearchConfig
 
-__all__ = ["best_possible", "coverage_penalty", "length_penalty"]
-
 
 def length_penalty(length: Tensor, config: SearchConfig) -> Tensor:
     """Give what the log-probability of so many tokens, the end mark not counted, is divided by."""

@@ -20,8 +20,6 @@ from glassformer.config import SearchConfig
 from glassformer.errors import ConfigError
 from glassformer.text.vocab import EOS, PAD
 
-__all__ = ["Required", "Rules", "forbid", "forbid_marks", "log_softmax", "make_rules"]
-
 _Sequences = Sequence[Sequence[int]]
 
 

@@ -22,8 +22,6 @@ from glassformer.search.penalties import length_penalty
 from glassformer.search.rules import Rules, forbid, log_softmax
 from glassformer.text.vocab import EOS, PAD
 
-__all__ = ["noise", "sample"]
-
 _SPARE: Final = 8  # tokens that just missed the top k, kept to see how near they came
 
 

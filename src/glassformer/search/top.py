@@ -9,8 +9,6 @@ from typing import Final
 
 from torch import Tensor
 
-__all__ = ["top"]
-
 _MANY: Final = 2000  # rows times groups, below which it is not worth the trouble
 _SIZES: Final = range(16, 81)  # small ones first: maxima over long rows are quicker than many of short ones
 

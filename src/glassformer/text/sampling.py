@@ -14,8 +14,6 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-__all__ = ["BpeCutter", "Cutter", "UnigramCutter", "Vocabulary"]
-
 T = TypeVar("T")
 
 _MOST_WORDS: Final = 30_000  # that are remembered; a few kB each

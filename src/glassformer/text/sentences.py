@@ -12,8 +12,6 @@ from typing import Final
 
 import sentencex  # type: ignore[import-untyped] # compiled, without stubs
 
-__all__ = ["cut_sentence", "split_sentences"]
-
 _DEFAULT_LANGUAGE: Final = "en"
 _WINDOW: Final = 2000  # characters: sentencex takes time by the square where quotes open and never close
 

@@ -27,8 +27,6 @@ from glassformer.errors import ConfigError, DataError, ModelFileError
 from glassformer.text.sampling import BpeCutter, Cutter, UnigramCutter, Vocabulary
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
 
-__all__ = ["JOINT_MODEL", "SRC_MODEL", "TGT_MODEL", "Span", "Tokenizer", "Tokenizers", "train_tokenizers"]
-
 Span = tuple[int, int]
 
 JOINT_MODEL: Final = "tokenizer.model"

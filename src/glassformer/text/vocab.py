@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["BOS", "EOS", "PAD", "SPECIAL", "UNK"]
-
 PAD: Final = 0
 UNK: Final = 1
 BOS: Final = 2

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from glassformer.config import TrainingConfig
 
-__all__ = ["MOMENTS", "Adam"]
-
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 

@@ -8,15 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from glassformer.convert.folder import CONFIG, About, read_config, refuse_to_overwrite, save_model
 from glassformer.errors import RunError
 from glassformer.model.transformer import Transformer
+from glassformer.store.checkpoint import load_checkpoint, newest_checkpoints
+from glassformer.store.folder import CONFIG, About, read_config, refuse_to_overwrite, save_model
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.training.checkpoint import load_checkpoint, newest_checkpoints
 from glassformer.training.history import read_run
 from glassformer.training.run import CHECKPOINTS
-
-__all__ = ["average_checkpoints", "average_run"]
 
 
 def average_run(run: Path, out: Path, last: int) -> list[str]:

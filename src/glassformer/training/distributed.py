@@ -21,10 +21,8 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.errors import RunError
-from glassformer.model.device import find_device
+from glassformer.model.fast.device import find_device
 from glassformer.model.transformer import Transformer
-
-__all__ = ["World", "exchange", "meet", "own", "share_like", "spread", "whole", "world"]
 
 _GREETING: Final = timedelta(minutes=5)  # who has not come by then will not: torchrun starts all of them again
 _PATIENCE: Final = timedelta(hours=4)  # the others wait while the first prepares a large corpus or looks at dev

@@ -10,8 +10,6 @@ from glassformer.errors import RunError
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import RUN, Metrics, flat
 
-__all__ = ["History", "duration", "own_settings", "read_run"]
-
 _RECENT: Final = 20  # lines of metrics.jsonl that say how fast it goes now
 
 _Lines = list[dict[str, Any]]

@@ -22,8 +22,6 @@ from glassformer.training.adam import MOMENTS, Adam
 from glassformer.training.distributed import World, exchange, own, share_like, spread, whole
 from glassformer.training.loss import cross_entropy
 
-__all__ = ["Learner", "NotFinite", "Update"]
-
 
 class Update(NamedTuple):
     """What one update came to."""

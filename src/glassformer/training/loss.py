@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["cross_entropy"]
-
 _CHUNK = 512  # positions; 512 x 8,000 logits fit into the cache of a server's CPU
 
 

@@ -17,21 +17,19 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from glassformer.config import CorpusConfig, TokenizerConfig
-from glassformer.convert.shipped import find_model
 from glassformer.data.batches import Batches
 from glassformer.data.formats import Faults, corpus_size, open_corpora, open_corpus
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.data.workers import Worker, WorkerLostError
 from glassformer.errors import ConfigError, DataError, RunError
-from glassformer.evaluate.scores import check_tokenize
+from glassformer.evaluation.scores import check_tokenize
+from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
 from glassformer.training.distributed import world
 from glassformer.training.history import duration
 from glassformer.training.probe import Found, Task, probe
 from glassformer.training.recipe import Recipe
-
-__all__ = ["Forecast", "Whole", "extrapolate", "forecast", "largest_batch", "print_forecast"]
 
 _READ: Final = 400_000  # pairs of a corpus that are looked at; of a longer one, the rest is taken to be alike
 _SAMPLE: Final = 50_000  # pairs that are prepared

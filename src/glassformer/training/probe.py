@@ -19,16 +19,14 @@ from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.errors import RunError
 from glassformer.model.transformer import Transformer
+from glassformer.store.checkpoint import save_checkpoint
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.training.checkpoint import save_checkpoint
 from glassformer.training.distributed import world
 from glassformer.training.learner import Learner, NotFinite
 from glassformer.training.recipe import Recipe
 from glassformer.training.schedule import learning_rate
 from glassformer.training.start import make_model, tune
 from glassformer.training.validation import Judge
-
-__all__ = ["Found", "Memory", "Task", "probe"]
 
 _PART: Final = 4  # the first batches are so much smaller, to see how memory grows with them
 _FEW: Final = 6  # updates of each size before the clock starts, if they do not take too long:

@@ -12,8 +12,6 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-__all__ = ["Bar", "JsonLines", "Plain", "Reporter", "reporter"]
-
 
 class Reporter(Protocol):
     """Whoever is told how a run goes."""

@@ -25,10 +25,8 @@ from glassformer.config import (
     TrainingConfig,
     preset,
 )
-from glassformer.convert.folder import read_config
 from glassformer.errors import ConfigError, UsageError, nearest
-
-__all__ = ["Recipe", "flags", "parse_words", "read_recipe", "to_toml"]
+from glassformer.store.folder import read_config
 
 _CORPORA: Final = ("train", "dev")
 _FOLDERS: Final = ("out", "vocabulary", "init")

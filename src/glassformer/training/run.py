@@ -10,14 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from glassformer.convert.folder import CONFIG
 from glassformer.errors import ConfigError, RunError
 from glassformer.files import sync
+from glassformer.store.checkpoint import whole_checkpoints
+from glassformer.store.folder import CONFIG
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL
-from glassformer.training.checkpoint import whole_checkpoints
 from glassformer.training.recipe import Recipe, to_toml
-
-__all__ = ["CHECKPOINTS", "METRICS", "RUN", "Metrics", "changed_settings", "claim", "flat", "has_begun", "write_whole"]
 
 RUN: Final = "run.toml"
 METRICS: Final = "metrics.jsonl"

@@ -6,8 +6,6 @@ import math
 
 from glassformer.config import TrainingConfig
 
-__all__ = ["learning_rate"]
-
 
 def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
     """Give the rate of update `step`, counted from 1.

@@ -11,16 +11,16 @@ from typing import Final
 import torch
 
 from glassformer.config import CorpusConfig
-from glassformer.convert.folder import load_model, read_config
-from glassformer.convert.shipped import find_model
 from glassformer.data.batches import Batches
 from glassformer.data.formats import Faults, OnFault, open_corpora, open_corpus
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.errors import ConfigError, DataError
-from glassformer.evaluate.scores import check_tokenize
-from glassformer.model.allocator import keep_large_blocks
+from glassformer.evaluation.scores import check_tokenize
+from glassformer.model.fast.allocator import keep_large_blocks
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import load_model, read_config
+from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
 from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
@@ -29,8 +29,6 @@ from glassformer.training.recipe import Recipe
 from glassformer.training.run import claim, has_begun
 from glassformer.training.trainer import Trainer
 from glassformer.training.validation import Judge
-
-__all__ = ["make_model", "train", "tune"]
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 

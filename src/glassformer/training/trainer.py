@@ -18,25 +18,23 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from glassformer.config import SearchConfig
-from glassformer.convert.folder import EXAMPLES, WEIGHTS, About, save_model
 from glassformer.data.batches import Batch, Batches
 from glassformer.errors import RunError, Stopped
 from glassformer.model.transformer import Transformer
+from glassformer.report.board import Board
+from glassformer.report.card import write_card
+from glassformer.report.run import write_report
+from glassformer.store.checkpoint import Checkpoint, load_latest, newest_checkpoints, prune, save_checkpoint
+from glassformer.store.folder import EXAMPLES, WEIGHTS, About, save_model
 from glassformer.training.average import average_checkpoints
-from glassformer.training.board import Board
-from glassformer.training.card import write_card
-from glassformer.training.checkpoint import Checkpoint, load_latest, newest_checkpoints, prune, save_checkpoint
 from glassformer.training.distributed import World
 from glassformer.training.learner import Learner, NotFinite, Update
 from glassformer.training.progress import Reporter
 from glassformer.training.recipe import Recipe
-from glassformer.training.report import write_report
 from glassformer.training.run import CHECKPOINTS, Metrics, write_whole
 from glassformer.training.schedule import learning_rate
 from glassformer.training.validation import Judge, Verdict
 from glassformer.translate.alignment import choose_head
-
-__all__ = ["Course", "Trainer"]
 
 _MAX_ROLLBACKS: Final = 3
 _BEST: Final = "best.safetensors"

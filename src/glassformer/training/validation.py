@@ -14,15 +14,13 @@ from glassformer.config import ModelConfig, SearchConfig
 from glassformer.data.batches import collate
 from glassformer.data.pair import Pair
 from glassformer.errors import DataError
-from glassformer.evaluate.scores import bleu
+from glassformer.evaluation.scores import bleu
 from glassformer.model.transformer import Transformer
+from glassformer.search.mbr import agreement
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.text.vocab import PAD
 from glassformer.training.loss import cross_entropy
-from glassformer.translate.mbr import agreement
-from glassformer.translate.torch_engine import translate_ids
-
-__all__ = ["Judge", "Sample", "Verdict"]
+from glassformer.translate.engines.torch import translate_ids
 
 _BATCH: Final = 64  # sentences
 

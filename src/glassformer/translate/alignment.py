@@ -13,15 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from glassformer.convert.folder import AttentionHead
 from glassformer.data.batches import collate
 from glassformer.model.scope import Scope
 from glassformer.model.trace import Watcher
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import AttentionHead
 from glassformer.text.tokenizer import Span
 from glassformer.text.vocab import EOS, PAD
-
-__all__ = ["HeadScore", "choose_head", "pharaoh", "score_heads", "statistical_links", "word_alignment", "word_pieces"]
 
 _Pair = tuple[Sequence[int], Sequence[int]]
 _Links = set[tuple[int, int]]  # (source, target)

@@ -27,18 +27,8 @@ from glassformer.errors import DataError, UsageError, nearest
 from glassformer.files import whole_file
 from glassformer.text.tokenizer import Span
 from glassformer.translate.alignment import pharaoh
-from glassformer.translate.translation import Translation
+from glassformer.translate.results import Translation
 from glassformer.translate.translator import Options, Translator
-
-__all__ = [
-    "Answers",
-    "converse",
-    "read_batches",
-    "run_filter",
-    "search_settings",
-    "translate_file",
-    "translate_lines",
-]
 
 _CHUNK: Final = 1 << 16  # bytes that are read at once; a pipe holds no more
 _AHEAD: Final = 64  # chunks that are read ahead

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from glassformer.convert.folder import About, FolderConfig, load_model
 from glassformer.errors import ConfigError, ModelFileError, nearest
+from glassformer.store.folder import About, FolderConfig, load_model
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.translate.engine import Engine, Say
-
-__all__ = ["ENGINES", "load_engines", "load_tokenizers"]
+from glassformer.translate.engines.engine import Engine, Say
 
 ENGINES: Final = ("auto", "torch", "ctranslate2")
 
@@ -54,8 +52,8 @@ def load_engines(
 def _torch_engine(folders: Sequence[Path], about: About, threads: int, device: str) -> Engine:
     import torch
 
-    from glassformer.model.allocator import keep_large_blocks
-    from glassformer.translate.torch_engine import TorchEngine
+    from glassformer.model.fast.allocator import keep_large_blocks
+    from glassformer.translate.engines.torch import TorchEngine
 
     if threads:
         torch.set_num_threads(threads)
@@ -68,7 +66,7 @@ def _ctranslate2_engine(
     folders: Sequence[Path], threads: int, device: str, compute: str, may_be_none: bool, say: Say | None
 ) -> Engine | None:
     """Load CTranslate2; None, with a word, if it cannot express the model and nobody insists."""
-    from glassformer.translate.probe import choose_setup, load_engine
+    from glassformer.translate.engines.probe import choose_setup, load_engine
 
     reason = "an ensemble" if len(folders) > 1 else f"device={device}" if device != "cpu" else ""
     if not reason:

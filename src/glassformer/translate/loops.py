@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from operator import eq
 from typing import Final, NamedTuple
 
-__all__ = ["NGRAM", "Repetition", "is_loop", "longest_repetition"]
-
 NGRAM: Final = 3  # tokens: where no sequence of so many comes twice, no loop is left
 
 _LONGEST_PERIOD: Final = 16  # tokens that come again and again

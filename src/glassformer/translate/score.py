@@ -16,16 +16,14 @@ import torch
 from torch import Tensor
 
 from glassformer.config import CorpusConfig
-from glassformer.convert.folder import load_model
-from glassformer.convert.shipped import find_model
 from glassformer.data.batches import collate
 from glassformer.data.formats import Faults, OnFault, open_corpus
 from glassformer.data.pair import Pair
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import load_model
+from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.text.vocab import PAD
-
-__all__ = ["PairScore", "Show", "perplexity", "score_file", "score_pairs"]
 
 Show = Callable[[str], None]  # hears a line
 

@@ -22,23 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
-from glassformer.convert.folder import About, read_config
-from glassformer.convert.shipped import DEFAULT_MODEL, find_model
 from glassformer.errors import ConfigError
+from glassformer.search.mbr import agreement
+from glassformer.store.folder import About, read_config
+from glassformer.store.registry import DEFAULT_MODEL, find_model
 from glassformer.text.sentences import cut_sentence, split_sentences
 from glassformer.text.tokenizer import Span, Tokenizers
 from glassformer.translate.alignment import word_alignment, word_pieces
-from glassformer.translate.engine import Engine, Found, Request, Say, Source, aside
+from glassformer.translate.engines.engine import Engine, Found, Request, Say, Source, aside
 from glassformer.translate.loading import load_engines, load_tokenizers
 from glassformer.translate.loops import NGRAM, is_loop
-from glassformer.translate.mbr import agreement
-from glassformer.translate.translation import Hypothesis, Piece, Sentence, Token, Translation
+from glassformer.translate.results import Hypothesis, Piece, Sentence, Token, Translation
 
 if TYPE_CHECKING:
-    from glassformer.explain.explanation import Explanation
+    from glassformer.explainer.explanation import Explanation
     from glassformer.model.transformer import Transformer
 
-__all__ = ["DEFAULT_SEARCH", "Asked", "Options", "Translator"]
 
 DEFAULT_SEARCH: Final = SearchConfig(width=5)
 
@@ -202,7 +201,7 @@ class Translator:
     @property
     def model(self) -> Transformer:
         """Our own model, whichever engine translates with its weights."""
-        from glassformer.translate.torch_engine import TorchEngine
+        from glassformer.translate.engines.torch import TorchEngine
 
         if not isinstance(self._engine, TorchEngine) and self._fallback is None and self._make_fallback is not None:
             self._fallback = self._make_fallback()
@@ -225,8 +224,8 @@ class Translator:
 
         `forced` are tokens that must come, by step; `node` is a prefix of the beam to look at instead of the winner.
         """
-        from glassformer.explain.document import EngineText
-        from glassformer.explain.explanation import explain
+        from glassformer.explainer.document import EngineText
+        from glassformer.explainer.explanation import explain
 
         search = search or self.search
         is_usual = not forced and node is None

@@ -1,0 +1,100 @@
+"""Scores of translations against references, by sacreBLEU, each with the signature that makes it comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from glassformer.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+
+METRICS: Final = ("BLEU", "chrF", "TER")
+_N_SAMPLES: Final = 1000  # of the paired bootstrap, Koehn 2004
+
+
+class Score(NamedTuple):
+    """A number and how it was computed."""
+
+    value: float
+    signature: str
+
+
+class Comparison(NamedTuple):
+    """How another system stands to a first one by one metric, judged by the paired bootstrap (Koehn 2004)."""
+
+    metric: str
+    first: float
+    other: float
+    first_interval: float  # half the width of the 95 % interval
+    other_interval: float
+    p_value: float  # of a difference as large as this, if there were none
+    signature: str
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether chance is an unlikely explanation: p below 0.05."""
+        return self.p_value < 0.05
+
+
+def check_tokenize(name: str) -> None:
+    """Say so if sacreBLEU has no such tokenizer, before hours are spent."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    if name not in BLEU.TOKENIZERS:
+        raise ConfigError(f"sacreBLEU has no tokenizer {name}; {nearest(name, BLEU.TOKENIZERS)}")
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Score:
+    """Corpus BLEU (Papineni et al. 2002; Post 2018)."""
+    return _score(_metric("BLEU", tokenize), hypotheses, references)
+
+
+def measure(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Score]:
+    """Corpus BLEU, chrF (Popović 2015) and TER (Snover et al. 2006)."""
+    return {name: _score(_metric(name, tokenize), hypotheses, references) for name in METRICS}
+
+
+def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
+    """Score sentences one by one, by chrF: BLEU of one sentence says little."""
+    metric = _metric("chrF")
+    return [metric.sentence_score(h, [r]).score for h, r in zip(hypotheses, references, strict=True)]
+
+
+def compare(
+    first: Sequence[str], other: Sequence[str], references: Sequence[str], tokenize: str = "13a"
+) -> list[Comparison]:
+    """Compare two systems on the same sentences, metric by metric."""
+    from sacrebleu.significance import PairedTest, Result
+
+    metrics = {name: _metric(name, tokenize, with_references=references) for name in METRICS}
+    systems: list[tuple[str, Sequence[str]]] = [("first", list(first)), ("other", list(other))]
+    test = PairedTest(systems, metrics, references=None, test_type="bs", n_samples=_N_SAMPLES)
+    signatures, found = test()
+    comparisons = []
+    for name, (key, signature) in zip(METRICS, signatures.items(), strict=True):
+        one, two = (result for result in found[key] if isinstance(result, Result))
+        # sacreBLEU calls equal systems different.
+        p_value = 1.0 if one.score == two.score or two.p_value is None else float(two.p_value)
+        intervals = float(one.ci or 0), float(two.ci or 0)
+        comparisons.append(Comparison(name, one.score, two.score, *intervals, p_value, signature.format()))
+    return comparisons
+
+
+def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    found = metric.corpus_score(list(hypotheses), [list(references)])
+    return Score(found.score, str(metric.get_signature()))
+
+
+def _metric(name: str, tokenize: str = "13a", with_references: Sequence[str] | None = None) -> Metric:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+
+    references = None if with_references is None else [list(with_references)]
+    if name == "BLEU":
+        # With `none` the text is meant to be tokenised, which sacreBLEU would warn of.
+        return BLEU(tokenize=tokenize, references=references, force=tokenize == "none")
+    return CHRF(references=references) if name == "chrF" else TER(references=references)

@@ -1,0 +1,25 @@
+"""Memory that stays: glibc gives large blocks back to the kernel and pays for every page when it asks again."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Final
+
+# mallopt's settings (malloc.h): give no free memory back; take no block straight from the kernel.
+_NEVER_TRIM: Final = (-1, -1)
+_NEVER_MMAP: Final = (-4, 0)
+
+
+def keep_large_blocks() -> bool:
+    """Tell the C library to reuse large blocks for the rest of this process; says whether it agreed.
+
+    A training step asks for the same blocks again and again; without this, page faults take
+    about a sixth of its time on a CPU. Other C libraries than glibc are left alone.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return all(mallopt(*setting) for setting in (_NEVER_TRIM, _NEVER_MMAP))

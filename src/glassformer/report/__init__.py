@@ -1,0 +1,1 @@
+"""What people look at: views of the values that other rooms return."""

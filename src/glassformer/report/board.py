@@ -1,0 +1,69 @@
+"""TensorBoard: the lines of metrics.jsonl as event files in `tensorboard/`, if the package tensorboard is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+
+TENSORBOARD: Final = "tensorboard"
+
+_FIGURES: Final = {
+    "train": ("loss", "lr", "tokens_per_s", "norm", "epoch"),
+    "dev": ("loss", "perplexity", "bleu"),
+    "end": ("loss", "perplexity", "bleu"),
+}
+
+
+class Board:
+    """Whoever draws a run in TensorBoard; one that is not installed draws nothing, and nobody is told."""
+
+    def __init__(self, out: Path) -> None:
+        """Write nothing yet, and import nothing."""
+        self._folder = out / TENSORBOARD
+        self._is_installed = find_spec("tensorboard") is not None
+        self._writer: SummaryWriter | None = None
+
+    def record(self, kind: str, entry: Mapping[str, Any]) -> None:
+        """Draw a line of metrics.jsonl; what a run drew before it stopped, and will draw again, is taken back."""
+        if not self._is_installed:
+            return
+        step = entry["step"]
+        if kind == "rollback":
+            self.close()
+            self._open(step + 1)
+        writer = self._writer or self._open(step)
+        for name, value in _figures(kind, entry):
+            writer.add_scalar(name, value, step)
+        if kind == "dev":
+            for number, sample in enumerate(entry["samples"], 1):
+                writer.add_text(f"sample {number}", _markdown(sample), step)
+            writer.flush()
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _open(self, step: int) -> SummaryWriter:
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self._writer = SummaryWriter(str(self._folder), purge_step=step)
+        return self._writer
+
+
+def _figures(kind: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    folder = f"{kind}/{entry['weights']}" if kind == "end" else kind
+    for name in _FIGURES.get(kind, ()):
+        yield f"{folder}/{name}", entry[name]
+
+
+def _markdown(sample: Mapping[str, str]) -> str:
+    """Write a sample as lines of code, in which nothing is obeyed."""
+    return "\n\n".join(f"    {sample[name]}" for name in ("src", "hypothesis", "reference"))

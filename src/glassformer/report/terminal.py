@@ -1,0 +1,162 @@
+"""Small pictures for a terminal: heat maps in blocks, bars and tables, as values that rich can lay out.
+
+A block's density carries the value, never its colour, so that a picture survives NO_COLOR, a pipe and a light theme.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_SHADES: Final = "·░▒▓█"
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+_INK: Final = "cyan"
+_NUMBER: Final = re.compile(r"([-+]?\d.*)?")
+_TRAILING: Final = re.compile(r" +$", re.MULTILINE)
+
+# What stands in where a terminal knows ASCII only; one for one in pictures and tables, so that columns hold.
+_ASCII: Final = {
+    **dict(zip("·░▒▓█", ".:+*#", strict=True)),
+    **dict(zip("▏▎▍▌▋▊▉", "...====", strict=True)),
+    **dict(zip("₀₁₂₃₄₅₆₇₈₉ₕᵢⱼₖₘₙₜ×", "0123456789hijkmntx", strict=True)),
+    **dict(zip("√Σγβμσε", ("sqrt ", "sum ", "gamma", "beta", "mu", "sigma", "eps"), strict=True)),
+    **dict(zip("²⁰ᵀᴺʲˡ⁺¹₋∞→…", ("^2", "^0", "^T", "^N", "^j", "^l", "+", "1", "-", "inf", "->", "..."), strict=True)),
+}
+
+
+def heat_map(
+    values: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    low: float | None = None,
+    high: float | None = None,
+    digits: int | None = None,
+    ends: tuple[str, str] | None = None,
+) -> Text:
+    """Draw a matrix in blocks, `low` the lightest and `high` the densest, each with its number to `digits` digits.
+
+    Without limits the matrix's own extremes serve; what is not finite stays blank. `ends` names what the
+    two limits stand for, in a legend below.
+    """
+    low, high = _limits(values, low, high)
+    sign = " " if any(-math.inf < value < 0 for row in values for value in row) else "-"
+    cells = [[_cell(value, _shade(value, low, high), digits, sign) for value in row] for row in values]
+    width = max([2, *map(cell_len, chain(columns, *cells))])
+    margin = max(map(cell_len, rows), default=0) + 1
+    lines = []
+    if any(columns):
+        names = " ".join(set_cell_size(name, width) for name in columns)
+        lines.append(Text(" " * margin + names.rstrip(), style="dim"))
+    for name, row in zip(rows, cells, strict=True):
+        blocks = (set_cell_size(cell[0] * width if digits is None else cell, width) for cell in row)
+        lines.append(Text(set_cell_size(name, margin)).append(" ".join(blocks), style=_INK))
+    if ends is not None:
+        lines += [Text(), legend(*ends)]
+    return _picture(lines)
+
+
+def legend(low: str, high: str) -> Text:
+    """Say what the lightest and the densest block of a heat map stand for."""
+    blocks = " ".join(shade * 2 for shade in _SHADES)
+    return Text.assemble((f"{low} ", "dim"), (blocks, _INK), (f" {high}", "dim"))
+
+
+def bar(value: float, full: float, width: int = 24) -> Text:
+    """Draw `value` as a bar that is `width` long at `full`, to an eighth of a block."""
+    share = min(max(value / full, 0.0), 1.0) if full > 0 else 0.0
+    whole, rest = divmod(round(share * width * 8), 8)
+    return Text("█" * whole + (_EIGHTHS[rest] if rest else ""), style=_INK)
+
+
+def bars(values: Mapping[str, float], digits: int = 3, full: float | None = None, width: int = 24) -> Table:
+    """Draw named numbers as bars below one another, the longest (or `full`) as long as the place is wide."""
+    full = max(values.values(), default=0.0) if full is None else full
+    return table((), ((name, f"{value:.{digits}f}", bar(value, full, width)) for name, value in values.items()))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """Lay out rows without lines, numbers to the right and all else to the left."""
+    body = [tuple(row) for row in rows]
+    drawing = Table(box=None, pad_edge=False, show_header=bool(header), header_style="dim", padding=(0, 3, 0, 0))
+    for number, cells in enumerate(zip(*body, strict=True)):
+        is_number = number > 0 and all(isinstance(cell, str) and _NUMBER.fullmatch(cell) for cell in cells)
+        name = Text(header[number] if header else "")
+        drawing.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in body:
+        drawing.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))  # a str could hold markup
+    return drawing
+
+
+def side_by_side(pictures: Mapping[str, Text]) -> Table:
+    """Put pictures next to one another, each under its caption."""
+    grid = Table.grid(padding=(0, 5, 0, 0))
+    grid.add_row(*(_picture([Text(caption, style="italic"), picture]) for caption, picture in pictures.items()))
+    return grid
+
+
+def vector(values: Iterable[float], digits: int = 2, aligned: bool = True) -> str:
+    """Write a vector; `aligned`, so that entries with and without a sign stand below each other."""
+    width = digits + 3 if aligned else 0
+    return "(" + ", ".join(f"{value:z{width}.{digits}f}" for value in values) + ")"
+
+
+def tiny(value: float) -> str:
+    """Write a difference that should be nothing: 0 where it is, else its order of size."""
+    return "0" if value == 0 else f"{value:.0e}"
+
+
+def show(console: Console, renderable: RenderableType) -> None:
+    """Print to a console, in letters that its encoding has and without blanks at the ends of lines."""
+    with console.capture() as captured:
+        console.print(renderable)
+    console.file.write(legible(_TRAILING.sub("", captured.get()), console.encoding))
+    console.file.flush()
+
+
+def legible(text: str, encoding: str) -> str:
+    """Replace each character that `encoding` lacks by the nearest it has."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return "".join(_nearest(character, encoding) for character in text)
+    return text
+
+
+def _nearest(character: str, encoding: str) -> str:
+    try:
+        character.encode(encoding)
+    except UnicodeEncodeError:
+        return _ASCII.get(character, "?")
+    return character
+
+
+def _limits(values: Sequence[Sequence[float]], low: float | None, high: float | None) -> tuple[float, float]:
+    finite = [value for row in values for value in row if math.isfinite(value)] or [0.0]
+    return (min(finite) if low is None else low, max(finite) if high is None else high)
+
+
+def _cell(value: float, shade: str, digits: int | None, sign: str) -> str:
+    if digits is None or not math.isfinite(value):
+        return shade
+    return f"{shade * 2} {value:{sign}z.{digits}f}"
+
+
+def _shade(value: float, low: float, high: float) -> str:
+    if not math.isfinite(value):
+        return " "
+    share = (value - low) / (high - low) if high > low else 1.0
+    return _SHADES[min(max(int(share * len(_SHADES)), 0), len(_SHADES) - 1)]
+
+
+def _picture(lines: Iterable[Text]) -> Text:
+    drawing = Text("\n").join(lines)
+    drawing.no_wrap, drawing.overflow = True, "crop"
+    return drawing

@@ -1,0 +1,108 @@
+"""What a translation is: a text, its sentences, and what is known of each."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.text.tokenizer import Span
+
+
+class Piece(NamedTuple):
+    """A token of the source."""
+
+    piece: str
+    span: Span  # in the source text
+
+
+class Token(NamedTuple):
+    """A token of the translation."""
+
+    piece: str
+    span: Span  # in the translated text
+    probability: float | None
+
+
+class Hypothesis(NamedTuple):
+    """One way to translate a sentence."""
+
+    text: str
+    log_prob: float
+    score: float  # what hypotheses are ranked by; with `mbr`, the mean chrF against the other draws
+    ended: bool  # False: cut off by the length limit
+    n_tokens: int  # the end mark included
+
+
+class Sentence(NamedTuple):
+    """A sentence of a text, translated; spans are in the whole texts."""
+
+    src_span: Span
+    span: Span
+    hypotheses: tuple[Hypothesis, ...]  # best first
+    looped: bool  # it said the same again and again, and was translated once more
+    src_tokens: tuple[Piece, ...] = ()
+    tokens: tuple[Token, ...] = ()
+    alignment: tuple[tuple[Span, Span], ...] = ()  # words of the source and of the translation that belong together
+    attention: NDArray[np.float32] | None = None  # (tokens, source tokens)
+
+
+class Translation(NamedTuple):
+    """A text, translated."""
+
+    src: str
+    text: str
+    sentences: tuple[Sentence, ...]  # none if there is nothing to translate
+
+    @property
+    def log_prob(self) -> float:
+        """The sum over all sentences."""
+        return sum(sentence.hypotheses[0].log_prob for sentence in self.sentences)
+
+    @property
+    def score(self) -> float:
+        """The mean over all sentences."""
+        scores = [sentence.hypotheses[0].score for sentence in self.sentences]
+        return sum(scores) / max(len(scores), 1)
+
+    @property
+    def confidence(self) -> float:
+        """The probability that the model gave to a token, in the (geometric) mean."""
+        n_tokens = sum(sentence.hypotheses[0].n_tokens for sentence in self.sentences)
+        return math.exp(self.log_prob / max(n_tokens, 1))
+
+    @property
+    def ended(self) -> bool:
+        """Whether no sentence was cut off by the length limit."""
+        return all(sentence.hypotheses[0].ended for sentence in self.sentences)
+
+    @property
+    def looped(self) -> bool:
+        """Whether any sentence had to be translated once more because it said the same again and again."""
+        return any(sentence.looped for sentence in self.sentences)
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """The tokens of all sentences."""
+        return tuple(token for sentence in self.sentences for token in sentence.tokens)
+
+    @property
+    def alignment(self) -> tuple[tuple[Span, Span], ...]:
+        """The words of all sentences that belong together."""
+        return tuple(link for sentence in self.sentences for link in sentence.alignment)
+
+    @property
+    def n_best(self) -> tuple[str, ...]:
+        """Whole texts: the best of all sentences, the second best of all, and so on."""
+        most = max((len(sentence.hypotheses) for sentence in self.sentences), default=1)
+        return tuple(self._with(rank) for rank in range(most))
+
+    def _with(self, rank: int) -> str:
+        text, end = "", 0
+        for sentence in self.sentences:
+            chosen = sentence.hypotheses[min(rank, len(sentence.hypotheses) - 1)]
+            text += self.text[end : sentence.span[0]] + chosen.text
+            end = sentence.span[1]
+        return text + self.text[end:]

@@ -1,0 +1,449 @@
+"""The rows of the notes: their numbers against independent ones, and that every row says what it must."""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rich.cells import cell_len
+from rich.console import Console
+from typer.testing import CliRunner
+
+import glassformer
+from glassformer.cli import app
+from glassformer.config import ModelConfig, preset
+from glassformer.errors import UsageError
+from glassformer.model.attention import MultiHeadAttention
+from glassformer.model.trace import skip
+from glassformer.model.transformer import Transformer
+from glassformer.notes import NOTES, TOUR, show_notes
+from glassformer.notes.decoding import future, projections, search, start_tokens
+from glassformer.notes.layers import batch_norm, layer_norm, reach, worked_norm
+from glassformer.notes.note import place
+from glassformer.notes.page import page
+from glassformer.notes.reading import forms, look_up, multi_head
+from glassformer.notes.scores import printed_softmax, spread, twice_exponential, worked_scores
+from glassformer.notes.specimen import LEXICON, RACCOON, WOMAN, gap, ids, words
+from glassformer.notes.whole import PHRASES, count, learn_phrases, loss_both_ways, time_both
+from glassformer.notes.words import pair, raccoon
+from glassformer.report.terminal import show
+from glassformer.search.beam import beam_search
+from glassformer.text.vocab import BOS, EOS, PAD, UNK
+from glassformer.translate.translator import Translator
+
+ROWS = range(1, 25)
+DOUBLE = torch.float64
+
+
+def draw(row: int) -> str:
+    file = io.StringIO()
+    show(Console(file=file, width=80, highlight=False), page(NOTES[row]))
+    return file.getvalue()
+
+
+@functools.cache
+def drawn(row: int) -> str:
+    return draw(row)
+
+
+def said(row: int) -> str:
+    """A row as one line, without the frames of its panels."""
+    return " ".join(re.sub(r"[┃│]", " ", drawn(row)).split())
+
+
+def test_there_are_24_rows_in_order() -> None:
+    assert list(NOTES) == list(ROWS)
+    assert [note.number for note in NOTES.values()] == list(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_shows_title_sources_idea_formula_and_code(row: int) -> None:
+    note, text = NOTES[row], said(row)
+    assert f"{row} {note.title}" in text
+    assert note.sources in text
+    assert " ".join(note.idea.split()) in text
+    assert " ".join(note.formula.split()) in text
+    assert note.code
+    for thing in note.code:
+        assert place(thing) in text
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_fits_into_80_columns(row: int) -> None:
+    lines = drawn(row).splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert not any(line.endswith(" ") for line in lines)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_place_in_the_code_exists(row: int) -> None:
+    package = Path(glassformer.__file__).parent
+    for thing in NOTES[row].code:
+        found = re.fullmatch(r"([\w/]+\.py):(\d+) ([\w.]+)", place(thing))
+        assert found is not None
+        file, line, name = found.groups()
+        source = (package / file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+        assert re.match(rf"\s*(class|def) {name.split('.')[-1]}\b", source)
+
+
+def test_place_finds_what_decorators_hide() -> None:
+    for thing, name in ((beam_search, "beam_search"), (Transformer.start_id, "Transformer.start_id")):
+        assert place(thing).endswith(f" {name}")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_leaves_torch_as_it_was(row: int) -> None:
+    random, threads, grad = torch.get_rng_state(), torch.get_num_threads(), torch.is_grad_enabled()
+    NOTES[row].work()
+    NOTES[row].errata()
+    assert torch.equal(torch.get_rng_state(), random)
+    assert (torch.get_num_threads(), torch.is_grad_enabled()) == (threads, grad)
+    assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row != 21])
+def test_a_row_says_the_same_twice(row: int) -> None:
+    torch.rand(7)
+    assert draw(row) == drawn(row)
+
+
+def test_a_row_takes_seconds_at_most() -> None:
+    begin = time.process_time()
+    for row in (7, 12, 20, 23):
+        draw(row)
+    assert time.process_time() - begin < 20
+
+
+@pytest.mark.parametrize(
+    ("row", "source", "wrong", "right"),
+    [
+        (2, "000", "10000^((2i+1)/d)", "2i/d under both"),
+        (5, "000", "exp(kₘ·q / N)", "kₘ'·q"),
+        (5, "001", "exp(e^<q·k>)", "exp(q·k)"),
+        (6, "001", "QKᵀ over d_k", "QKᵀ / √d_k"),
+        (6, "003", "√d under the scores", "√(d/h)"),
+        (7, "004", "q₂·k₂ = 96", "q₁·k₂ = 96."),
+        (8, "000", "V softmax(K Q)", "V softmax(KᵀQ)"),
+        (8, "001", "QKᵀ over d_k", "QKᵀ / √d_k"),
+        (8, "003", "√d under the scores", "√(d/h)"),
+        (10, "003", "√d under the scores", "√(d/h)"),
+        (12, "000", "channels = N", "d_model entries of one token"),
+        (13, "003", "σ₁ = 2 and σ₂ = 2", "σ₁ = 4.8132 and σ₂ = 2.4495"),
+        (
+            13,
+            "003",
+            "(-0.75, -2.5, 3.25) and (-1.5, 1.5, 0)",
+            "(-0.3116, -1.0388, 1.3505) and (-1.2247, 1.2247, 0.0000)",
+        ),
+    ],
+)
+def test_errata_say_what_is_printed_and_what_is_right(row: int, source: str, wrong: str, right: str) -> None:
+    errata = [erratum for erratum in NOTES[row].errata() if erratum.source == source]
+    assert any(wrong in erratum.printed and right in erratum.right for erratum in errata)
+    text = said(row)
+    assert f"Erratum in notes {source}" in text
+    for erratum in errata:
+        for part in (
+            f"The notes print {erratum.printed}",
+            f"Right is {erratum.right}",
+            f"Because {erratum.because}",
+        ):
+            assert " ".join(part.split()) in text
+
+
+def test_rows_without_errata_show_none() -> None:
+    with_errata = {row for row in ROWS if NOTES[row].errata()}
+    assert with_errata == {2, 5, 6, 7, 8, 10, 12, 13}
+    assert {row for row in ROWS if "Erratum" in drawn(row)} == with_errata
+
+
+def test_parts_that_no_notes_have_cite_the_paper() -> None:
+    assert "the paper, section 3.3" in NOTES[14].sources
+    assert "the mask from the paper, section 3.2.3" in NOTES[16].sources
+    cited = set(re.findall(r"\b00[0-4]\b", " ".join(note.sources for note in NOTES.values())))
+    assert cited == {"000", "001", "002", "003", "004"}
+    for row in set(ROWS) - {14}:
+        assert re.search(r"\b00[0-4]\b", NOTES[row].sources)
+
+
+def test_row_22_learns_its_phrases() -> None:
+    before, *_, after = learn_phrases()
+    assert before.said != list(PHRASES.values())
+    assert after.said == list(PHRASES.values())
+    assert after.loss < 0.01 < before.loss
+    assert "see you tomorrow" in said(22)
+
+
+def test_row_23_counts_the_model_that_ships() -> None:
+    assert f"{sum(weights.numel() for weights in glassformer.load_model('fr-en').parameters()):,} numbers" in said(23)
+
+
+def test_row_24_translates_with_the_model_that_ships() -> None:
+    with Translator.load("fr-en", engine="torch") as translator:
+        translated = translator.translate("Jane visite l'Afrique en septembre.")
+    assert translated == "Jane visits Africa in September."
+    assert f"Jane visite l'Afrique en septembre. → {translated}" in said(24)
+
+
+def test_the_lexicon_agrees_with_the_special_ids() -> None:
+    assert (LEXICON[PAD], LEXICON[UNK], LEXICON[BOS], LEXICON[EOS]) == ("<pad>", "<unk>", "<sos>", "<eos>")
+    assert words(ids(WOMAN)) == WOMAN
+
+
+def test_row_1_same_word_same_row() -> None:
+    assert "Its two rows differ by 0:" in said(1)
+    for millions in (37_000 * 512 * n_tables / 1e6 for n_tables in (1, 2, 3)):
+        assert f"{millions:.1f} million" in said(1)
+
+
+@pytest.mark.parametrize("position", [0, 1, 3, 40])
+@pytest.mark.parametrize("i", [0, 1])
+def test_row_2_positions(position: int, i: int) -> None:
+    found, angle = pair(position, i, 4), position / 10000 ** (2 * i / 4)
+    assert found.sine == pytest.approx(math.sin(angle), abs=1e-12)
+    assert found.cosine == pytest.approx(math.cos(angle), abs=1e-12)
+    assert found.length == pytest.approx(1.0, abs=1e-12)
+
+
+def test_row_2_printed_exponent_is_no_rotation() -> None:
+    found = pair(1, 0, 4)
+    assert found.printed_cosine == pytest.approx(math.cos(0.1))
+    assert found.printed_length > 1.3
+    assert "0.8415 0.5403 0.0100 1.0000" in said(2)
+
+
+def test_row_3_without_positions_the_raccoon_sentences_are_one_set() -> None:
+    found = raccoon("none")
+    assert sorted(WOMAN) == sorted(RACCOON)
+    assert found.as_sets < 1e-12
+    order = [0, 4, 2, 3, 1]  # where each word of the second sentence stands in the first
+    assert torch.allclose(found.second, found.first[order], rtol=0, atol=1e-12)
+
+
+def test_row_3_with_positions_they_differ() -> None:
+    found = raccoon("interleaved")
+    assert found.as_sets > 0.1
+    assert found.distances.min() > 0.1
+
+
+def test_row_5_what_000_and_001_print_would_do() -> None:
+    scores = torch.tensor([3.0, 1.0, -2.0], dtype=DOUBLE)
+    assert torch.allclose(printed_softmax(scores), torch.full((3,), 1 / 3, dtype=DOUBLE))
+    powers = [math.exp(math.exp(score)) for score in scores.tolist()]
+    assert twice_exponential(scores)[0].item() == pytest.approx(powers[0] / sum(powers))
+
+
+@pytest.mark.parametrize("d_k", [4, 64])
+def test_row_6_scores_spread_with_the_root(d_k: int) -> None:
+    found = spread(d_k)
+    assert found.raw == pytest.approx(math.sqrt(d_k), rel=0.1)
+    assert found.scaled == pytest.approx(found.raw / math.sqrt(d_k), rel=1e-12)
+    assert found.top_scaled < found.top_raw
+
+
+def test_row_7_scores_112_and_96() -> None:
+    found = worked_scores()
+    assert found.scores[0].tolist() == [112, 96]
+    assert found.scaled[0].tolist() == [14, 12]
+    exact = 1 / (1 + math.exp(-2))
+    assert found.weights[0].tolist() == pytest.approx([exact, 1 - exact], abs=1e-15)
+    assert [round(weight, 2) for weight in found.weights[0].tolist()] == [0.88, 0.12]
+    assert found.context[0, :3].tolist() == pytest.approx([exact, 1 - exact, 0], abs=1e-15)
+    assert gap(found.fused, found.output) < 1e-14
+    assert "112 14" in said(7)
+    assert "96 12" in said(7)
+    assert "0.88 and 0.12" in said(7)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_row_8_loop_and_three_forms_are_the_module(scaled: bool) -> None:
+    found = forms(scaled)
+    for other in (found.loop, found.rows, found.columns, found.mixed):
+        assert gap(other, found.module) < 1e-12
+    assert gap(forms(True).module, forms(False).module) > 0.01
+
+
+def test_row_9_a_loud_query_is_a_dictionary() -> None:
+    unit = torch.eye(4, dtype=DOUBLE)
+    assert look_up(0 * unit[2])["output"][0, 0].item() == pytest.approx(25)
+    share = math.e / (math.e + 3)
+    assert look_up(unit[2])["weights"][0, 0, 2].item() == pytest.approx(share)
+    assert look_up(40 * unit[2])["output"][0, 0].item() == pytest.approx(30)
+
+
+def test_row_10_heads_sum_to_the_output() -> None:
+    found = multi_head()
+    assert found.contributions.shape == (8, 5, 64)
+    assert found.output.dtype == DOUBLE
+    assert found.error < 1e-12
+    assert torch.allclose(found.weights.sum(dim=-1), torch.ones(8, 5, dtype=DOUBLE))
+    assert gap(found.contributions.sum(dim=0), found.output) > 1e-3  # the bias counts
+
+
+def test_row_11_switched_off_attention_lets_the_input_through() -> None:
+    assert "input + sublayer against the sum, all words: they differ by 0." in said(11)
+    assert "the input comes through changed by 0:" in said(11)
+
+
+def test_row_12_batch_norm_reaches_along_columns_and_layer_norm_along_rows() -> None:
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
+    column, row = torch.zeros(4, 6, dtype=torch.bool), torch.zeros(4, 6, dtype=torch.bool)
+    column[:, 2], row[1] = True, True
+    assert torch.equal(reach(batch_norm, x, (1, 2)) > 0, column)
+    assert torch.equal(reach(layer_norm(6), x, (1, 2)) > 0, row)
+
+
+def test_row_12_norms_centre_by_axis() -> None:
+    x = torch.randn(2, 3, 3, 4, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
+    assert batch_norm(x).mean(dim=(0, 1, 2)).abs().max() < 1e-12
+    assert layer_norm(4)(x).mean(dim=-1).abs().max() < 1e-12
+    assert batch_norm(x).mean(dim=-1).abs().max() > 0.01
+    assert "one a pixel: 18" in said(12)
+
+
+def test_row_13_layer_norm_by_its_own_formula() -> None:
+    found = worked_norm()
+    assert found.mean.flatten().tolist() == [2, 1]
+    assert [round(value, 4) for value in found.deviation.flatten().tolist()] == [4.8132, 2.4495]
+    assert [round(value, 4) for value in found.output[0].tolist()] == [-0.3116, -1.0388, 1.3505]
+    assert [round(value, 4) for value in found.output[1].tolist()] == [-1.2247, 1.2247, 0]
+    for shown_vector in ("(-0.3116, -1.0388, 1.3505)", "(-1.2247, 1.2247, 0.0000)"):
+        assert shown_vector in said(13)
+
+
+def test_row_14_one_word_at_a_time_is_the_same() -> None:
+    errors = re.findall(r"(?:one word at a time|turned back) (\S+)", said(14))
+    assert len(errors) == 2
+    assert all(float(error) < 1e-12 for error in errors)
+
+
+def test_row_15_each_layer_reads_the_one_below() -> None:
+    assert re.search(r"0 enc\.sum .* 1 enc\.0\.norm2\.output .* 2 enc\.1\.norm2\.output .* 3 enc\.2\.", said(15))
+
+
+def test_row_16_the_future_changes_nothing_earlier() -> None:
+    *earlier, last = future()
+    assert earlier == [0.0] * 5
+    assert last > 0.01
+    assert min(future(skip("dec.*.self.masked"))) > 0.01
+    assert "self → add1 → norm1 → cross → add2 → norm2 → ff → add3 → norm3" in said(16)
+
+
+def test_row_17_keys_and_values_once_a_sentence() -> None:
+    notebook, same = projections(6)
+    assert same
+    for layer in range(2):
+        counts = [notebook.times(f"dec.{layer}.cross.{name}") for name in ("k", "v", "q")]
+        assert counts == [1, 1, 6]
+        assert notebook.times(f"dec.{layer}.self.k") == 6
+
+
+def test_row_18_probabilities_sum_to_1() -> None:
+    error = re.search(r"the largest error is (\S+)\. ", said(18))
+    assert error is not None
+    assert float(error[1]) < 1e-12
+
+
+def test_row_19_both_start_tokens() -> None:
+    found = start_tokens()
+    assert {name: token for name, (token, _) in found.items()} == {"bos": BOS, "eos": EOS}
+    assert gap(found["bos"][1], found["eos"][1]) > 1e-3
+    assert "start_token = 'bos' 2 <sos>" in said(19)
+    assert "start_token = 'eos' 3 <eos>" in said(19)
+
+
+def test_row_20_greedy_and_beam() -> None:
+    found = search()
+    assert found.greedy.ended.all()
+    assert found.beam.tokens.shape[:2] == (1, 4)
+    assert found.steps.sum().item() == pytest.approx(found.greedy.log_probs.item(), abs=1e-12)
+    assert gap(found.beam.log_probs[0], found.asked_again) < 1e-12
+    assert found.beam.log_probs[0, 0] > found.greedy.log_probs[0, 0]
+    assert not found.cut.ended.any()
+    assert found.cut.tokens.shape == (1, 1, 2)
+
+
+def test_row_21_one_pass_is_the_sum_of_the_steps() -> None:
+    found = loss_both_ways()
+    assert len(found.steps) == 6
+    assert found.error < 1e-10
+    assert f"{found.one_pass:.6f}" in said(21)
+
+
+def test_row_21_both_were_timed_and_shown() -> None:
+    timings = time_both((4, 16), seconds=0.1)
+    assert [timing.length for timing in timings] == [4, 16]
+    assert all(timing.gru > 0 and timing.attention > 0 for timing in timings)
+    assert len(re.findall(r"^ +\d+ +GRU +\d+\.\d\d +\d+", drawn(21), re.MULTILINE)) == 4
+    assert len(re.findall(r"^ +attention +\d+\.\d\d +1\b", drawn(21), re.MULTILINE)) == 4
+
+
+def test_row_22_pocket_is_one_layer_without_norm_or_feed_forward() -> None:
+    vocab = len(LEXICON)
+    assert count(preset("pocket", vocab=vocab)) == vocab * 16 + 3 * (4 * 16**2 + 4 * 16)
+    assert "none belongs to: norm, ff. It starts with <eos>." in said(22)
+
+
+def test_row_23_the_papers_sizes() -> None:
+    assert count(preset("base")) == 63_082_496
+    assert count(preset("big")) == 214_245_376
+    assert "63,082,496 65 million" in said(23)
+    assert "214,245,376 213 million" in said(23)
+
+
+def test_counting_makes_no_numbers() -> None:
+    with torch.device("meta"):
+        attention = MultiHeadAttention(ModelConfig())
+    assert attention.projection.weight.is_meta
+    tiny = preset("tiny", vocab=50)
+    assert count(tiny) == sum(parameter.numel() for parameter in Transformer(tiny).parameters())
+
+
+def test_the_tour_shows_five_rows() -> None:
+    result = CliRunner().invoke(app, ["notes", "--tour"])
+    assert result.exit_code == 0
+    assert len(TOUR) == 5
+    found = {row for row in ROWS if re.search(rf"^{row}  {re.escape(NOTES[row].title)} ", result.stdout, re.MULTILINE)}
+    assert found == set(TOUR)
+
+
+def test_one_row_on_the_command_line() -> None:
+    result = CliRunner().invoke(app, ["notes", "7"])
+    assert result.exit_code == 0
+    assert result.stdout.strip().startswith(f"7  {NOTES[7].title}")
+    assert f"8  {NOTES[8].title}" not in result.stdout
+
+
+def test_all_rows_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    show_notes(None, tour=False)
+    text = capsys.readouterr().out
+    starts = [text.index(f"\n{row}  {NOTES[row].title} ") for row in ROWS]
+    assert starts == sorted(starts)
+
+
+def test_a_row_and_the_tour_together_make_no_sense() -> None:
+    with pytest.raises(UsageError, match="row 3 and --tour"):
+        show_notes(3, tour=True)
+    with pytest.raises(UsageError, match="no row 25"):
+        show_notes(25, tour=False)
+
+
+def test_an_ascii_terminal_can_show_a_row() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "glassformer", "notes", "13"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    text = result.stdout.decode("ascii")
+    assert "sigma1 = 4.8132" in text
+    assert "?" not in text
