@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from glassformer.errors import ConfigError, nearest
 
@@ -141,6 +141,27 @@ class SearchConfig(Settings):
         return self
 
 
+class TranslateOptions(Settings):
+    """One translation request: how to search, what the text must and must not contain, and what to report besides it."""
+
+    search: SearchConfig | None = Field(None, description="search settings; the model's own if not given")
+    prefix: str = Field("", description="text that every translation starts with")
+    suppress: tuple[str, ...] = Field((), description="words that must not appear, as written or capitalized")
+    require: tuple[str, ...] = Field((), description="words that must appear as written; the text is not split then")
+    n_best: int = Field(1, ge=1, description="number of translations to return; widens the beam if necessary")
+    token_probabilities: bool = Field(False, description="report the probability of each token")
+    alignment: bool = Field(False, description="report which source word each target word was translated from")
+    attention: bool = Field(False, description="report the cross-attention weights of the alignment head")
+
+    @field_validator("suppress", "require")
+    @classmethod
+    def _words(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        for word in words:
+            if not word.strip():
+                raise ValueError(f"expected non-empty words, got {word!r}")
+        return tuple(word.strip() for word in words)
+
+
 class TrainingConfig(Settings):
     """How a model is trained; rates and smoothing are the paper's unless a recipe says otherwise."""
 
@@ -165,7 +186,7 @@ class TrainingConfig(Settings):
     average_last: int = Field(5, ge=1, description="checkpoints whose mean is tried at the end; 1 averages none")
     validate_every: int = Field(1000, ge=1, description="updates between looks at dev")
     validate_on: int = Field(2000, ge=1, description="sentences of dev that are translated for BLEU")
-    metric: Literal["bleu", "loss"] = Field("bleu", description="what best and patience go by")
+    metric: Literal["bleu", "chrf", "loss"] = Field("bleu", description="what best and patience go by")
     patience: int = Field(0, ge=0, description="looks at dev without a new best before it stops; 0 never does")
     choose: Literal["auto", "average", "best", "ema", "last"] = Field(
         "auto", description="which weights the run ends with; auto takes the best on dev of all there are"

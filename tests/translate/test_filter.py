@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from glassformer.cli import app
 from glassformer.config import SearchConfig
 from glassformer.errors import DataError, GlassformerError, UsageError
-from glassformer.files import whole_file
+from glassformer.files import atomic_file
 from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
 from glassformer.translate.engines.engine import Found, Request, Source
@@ -214,17 +214,17 @@ def test_search_settings_are_named() -> None:
 def test_a_file_is_written_whole_or_not(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("old")
-    with pytest.raises(TypeError), whole_file(path) as file:
+    with pytest.raises(TypeError), atomic_file(path) as file:
         file.write("text is no bytes")  # type: ignore[call-overload]
     assert path.read_text() == "old"
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(b"new")
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="cannot be written"), whole_file(tmp_path / "file" / "out.txt"):
+    with pytest.raises(DataError, match="cannot be written"), atomic_file(tmp_path / "file" / "out.txt"):
         pass
-    with pytest.raises(DataError, match="cannot be written"), whole_file(tmp_path / "none" / "out.txt"):
+    with pytest.raises(DataError, match="cannot be written"), atomic_file(tmp_path / "none" / "out.txt"):
         pass
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from glassformer.files import check_place
+from glassformer.files import check_parent
 from glassformer.report.terminal import heat_map, show
 from glassformer.translate.alignment import word_pieces
 from glassformer.translate.results import Translation
@@ -33,7 +33,7 @@ _Ask = Callable[[], str]  # gives a line that somebody typed; an EOFError is the
 
 def run_demo(translator: Translator, page: Path, ask: _Ask | None = None) -> None:
     """Translate, show what was looked at, and write the explainer's page; `ask` gives sentences of the reader's own."""
-    check_place(page)
+    check_parent(page)
     console = Console(highlight=False)
     show(console, Text("French to English, by the model that comes with glassformer:\n", style="bold"))
     for found in _translate(translator, SENTENCES):

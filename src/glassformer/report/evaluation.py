@@ -13,7 +13,7 @@ from glassformer.config import CorpusConfig
 from glassformer.errors import UsageError
 from glassformer.evaluation.evaluation import Evaluation, comet_score, evaluate, read_test
 from glassformer.evaluation.scores import METRICS, Comparison, check_tokenize, compare
-from glassformer.files import check_place, write_text
+from glassformer.files import check_parent, write_text
 from glassformer.report.comparison import draw_comparison
 
 
@@ -35,7 +35,7 @@ def evaluate_systems(
         raise UsageError("--html shows two systems side by side: give --compare OTHER")
     check_tokenize(tokenize)
     for path in filter(None, (output, html)):
-        check_place(path)
+        check_parent(path)
     test = read_test(corpus)
     found = []
     for system in systems:

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 from glassformer.config import SearchConfig
 from glassformer.data.lines import UNREADABLE, Watch, explain_unreadable, no_watch, open_bytes
 from glassformer.errors import DataError, UsageError, nearest
-from glassformer.files import whole_file
+from glassformer.files import atomic_file
 from glassformer.text.tokenizer import Span
 from glassformer.translate.alignment import pharaoh
 from glassformer.translate.results import Translation
@@ -68,7 +68,7 @@ def search_settings(words: Sequence[str], default: SearchConfig) -> SearchConfig
 
 def run_filter(translator: Translator, source: Path | None, output: Path | None, answers: Answers) -> None:
     """Translate a file or stdin into a file or stdout."""
-    with whole_file(output) if output else nullcontext(sys.stdout.buffer) as written:
+    with atomic_file(output) if output else nullcontext(sys.stdout.buffer) as written:
         if source is not None:
             translate_file(translator, source, written, answers, bar=output is not None)
             return
