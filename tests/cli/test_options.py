@@ -127,6 +127,8 @@ def test_search_words_change_the_default() -> None:
     assert found == default.model_copy(
         update={"temperature": 0.7, "no_repeat_ngram": 3, "width": 2, "length_penalty": 0.5}
     )
+    found = search_settings(default, ["method=sample", "top-k=3"])
+    assert (found.method, found.top_k, found.width) == ("sample", 3, 5)
     assert "temperature=" in search_names("temp")
 
 
@@ -138,6 +140,8 @@ def test_search_words_change_the_default() -> None:
         ("width=", "width"),
         ("width=many", "width='many'"),
         ("groups=5", "groups=5"),
+        ("temperature=-1", "temperature"),
+        ("=1", "unknown setting"),
     ],
 )
 def test_wrong_search_words(word: str, complaint: str) -> None:
@@ -147,7 +151,9 @@ def test_wrong_search_words(word: str, complaint: str) -> None:
 
 def test_forced_words_become_tokens() -> None:
     tokenizer = tokenizers().tgt
-    assert forced_tokens(["2=dog"], tokenizer) == dict(enumerate(tokenizer.encode("dog"), 2))
+    pieces = tokenizer.encode("chat")
+    assert len(pieces) > 1
+    assert forced_tokens(["2=chat"], tokenizer) == dict(enumerate(pieces, 2))
     for word in ("house", "2=", "=house", "-1=house", "²=house"):
         with pytest.raises(UsageError, match="expected STEP=WORD"):
             forced_tokens([word], tokenizer)

@@ -52,10 +52,11 @@ def _glassformer(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    logger, handler = logging.getLogger("glassformer"), StderrHandler()
+    logger = logging.getLogger("glassformer")
+    usual = logger.handlers[:]
     logger.setLevel(logging.INFO)
-    logger.addHandler(handler)
-    context.call_on_close(lambda: logger.removeHandler(handler))
+    logger.handlers[:] = [StderrHandler()]
+    context.call_on_close(lambda: logger.handlers.__setitem__(slice(None), usual))
 
 
 def main() -> None:

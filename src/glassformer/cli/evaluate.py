@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from glassformer.cli import options
+from glassformer.errors import UsageError
+
+if TYPE_CHECKING:
+    from glassformer.config import SearchConfig
 
 app = typer.Typer()
 
@@ -56,9 +61,53 @@ def evaluate(
     threads: options.Threads = 0,
 ) -> None:
     """Evaluate a model on a test set: BLEU, chrF, TER, perplexity and speed; or compare two."""
-    from glassformer.report.evaluation import evaluate_systems
+    from rich.console import Console
 
-    words = [*(search or ()), *([] if beam is None else [f"width={beam}"])]
+    from glassformer.evaluation.evaluation import comet_score, read_test
+    from glassformer.evaluation.evaluation import evaluate as evaluate_system
+    from glassformer.evaluation.scores import check_tokenize
+    from glassformer.evaluation.scores import compare as compare_systems
+    from glassformer.files import check_parent, write_text
+    from glassformer.report.evaluation import comparison_html, show_evaluations
+
+    if html is not None and compare is None:
+        raise UsageError("--html needs --compare: the page shows two systems side by side")
+    check_tokenize(tokenize)
+    for path in filter(None, (output, html)):
+        check_parent(path)
     (corpus,) = options.corpora([test], file_format=file_format, swap=swap, fields=fields, languages=languages)
-    systems = [system] if compare is None else [system, compare]
-    evaluate_systems(systems, corpus, tokenize, engine, words, threads, comet, output, html, as_json, _log.info)
+    pairs = read_test(corpus)
+    found = []
+    for name in filter(None, (system, compare)):
+        _log.info("%s: %s sentences", name, f"{len(pairs):,}")
+        settings = _search(name, search, beam)
+        evaluation = evaluate_system(name, pairs, tokenize=tokenize, engine=engine, search=settings, threads=threads)
+        if comet is not None:
+            score = comet_score(comet, pairs, evaluation.hypotheses)
+            evaluation = evaluation._replace(scores={**evaluation.scores, "COMET": score})
+        found.append(evaluation)
+    comparisons = []
+    if compare is not None:
+        first, other = found
+        comparisons = compare_systems(first.hypotheses, other.hypotheses, [pair.tgt for pair in pairs], tokenize)
+        html = html or Path("comparison.html")
+        write_text(html, comparison_html(first, other, comparisons, pairs))
+        _log.info("wrote %s", html)
+    if output is not None:
+        write_text(output, "".join(" ".join(text.split("\n")) + "\n" for text in found[0].hypotheses))
+    if as_json:
+        facts = {"systems": [e.entry() for e in found], "comparison": [c._asdict() for c in comparisons]}
+        typer.echo(json.dumps(facts, ensure_ascii=False))
+    else:
+        show_evaluations(found, comparisons, Console())
+
+
+def _search(system: str, words: list[str] | None, beam: int | None) -> SearchConfig | None:
+    """Change a model's own search settings as the options say; a file of translations has none."""
+    if Path(system).is_file() or not (words or beam):
+        return None
+
+    from glassformer.store.folder import read_config
+    from glassformer.translate.translator import DEFAULT_SEARCH
+
+    return options.search_settings(read_config(system).about.search or DEFAULT_SEARCH, words, beam)

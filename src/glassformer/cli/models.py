@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -12,21 +13,35 @@ from glassformer.errors import UsageError
 
 app = typer.Typer()
 
+_log = logging.getLogger(__name__)
+
 
 @app.command()
 def models() -> None:
     """List the models that ship with glassformer."""
-    from glassformer.report.info import print_models
+    from rich.console import Console
 
-    print_models()
+    from glassformer.report.info import show_models
+
+    show_models(Console())
 
 
 @app.command()
-def info(model: options.Model) -> None:
+def info(
+    model: options.Model,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the model card as a page.")] = None,
+) -> None:
     """Show a model's settings and the size of its parts."""
-    from glassformer.report.info import print_info
+    from rich.console import Console
 
-    print_info(model)
+    from glassformer.files import write_text
+    from glassformer.report.info import info_html, show_info
+
+    if html is None:
+        show_info(model, Console())
+    else:
+        write_text(html, info_html(model))
+        _log.info("wrote %s", html)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Annotated
@@ -37,9 +38,13 @@ def train(
         return
     checked = read_settings(context, recipe or [])
 
-    from glassformer.training.start import train as start
+    from glassformer.api import train as train_model
+    from glassformer.report.progress import choose_progress
 
-    start(checked, fresh, accept_changes, json_logs)
+    progress = choose_progress(json_logs)
+    if isinstance(progress, logging.Handler):  # then messages are JSON, too
+        logging.getLogger("glassformer").handlers[:] = [progress]
+    train_model(checked, fresh=fresh, accept_changes=accept_changes, observers=[progress])
 
 
 @app.command(cls=SettingsCommand, context_settings=CONTEXT)
@@ -52,9 +57,16 @@ def plan(
     """Estimate time, memory and disk space of a training run by training for a few seconds."""
     checked = read_settings(context, recipe or [])
 
-    from glassformer.training.plan import forecast, print_forecast
+    from rich.console import Console
 
-    print_forecast(forecast(checked, seconds, _log.info), as_json)
+    from glassformer.report.plan import show_forecast
+    from glassformer.training.plan import forecast
+
+    found = forecast(checked, seconds)
+    if as_json:
+        typer.echo(json.dumps(found._asdict(), indent=1))
+    else:
+        show_forecast(found, Console())
 
 
 @app.command()

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import logging
+import math
 import os
 import signal
 import sys
 import threading
+from itertools import tee
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from glassformer.cli import options
 from glassformer.errors import Stopped, UsageError
+
+if TYPE_CHECKING:
+    from glassformer.data.pair import Pair
+    from glassformer.translate.score import PairScore
 
 app = typer.Typer()
 
@@ -130,7 +137,44 @@ def score(
     device: options.Device = "cpu",
 ) -> None:
     """Score given translations: log-probability, number of tokens and perplexity of each pair."""
-    from glassformer.translate.score import score_file
+    from glassformer.data.formats import Faults, open_corpus
+    from glassformer.store.folder import load_model
+    from glassformer.store.registry import find_model
+    from glassformer.text.tokenizer import Tokenizers
+    from glassformer.translate.score import perplexity, score_pairs
 
     (corpus,) = options.corpora([file], file_format=file_format, swap=swap, fields=fields, languages=languages)
-    score_file(model, corpus, options.on_fault(strict), as_json, device, typer.echo, _log.info)
+    folder, faults = find_model(model), Faults()
+    loaded, tokenizers = load_model(folder, device), Tokenizers.load(folder)
+    total, n_tokens, n_too_long = 0.0, 0, 0
+    # Pairs are scored in windows; `tee` keeps those whose scores have not come yet.
+    pairs, again = tee(open_corpus(corpus, faults, options.on_fault(strict)))
+    for pair, scored in zip(again, score_pairs(loaded, tokenizers, pairs), strict=True):
+        if math.isnan(scored.log_prob):
+            n_too_long += 1
+        else:
+            total, n_tokens = total + scored.log_prob, n_tokens + scored.n_tokens
+        if as_json:
+            typer.echo(json.dumps(_facts(pair, scored), ensure_ascii=False))
+        else:
+            typer.echo(f"{scored.log_prob:.4f}\t{scored.n_tokens}\t{scored.perplexity:.4f}")
+    if faults.n_skipped:
+        for line in faults.report():
+            _log.info("%s", line)
+    if n_too_long:
+        limit = loaded.config.max_positions
+        _log.info(f"{n_too_long:,} pairs not scored: longer than the model's {limit:,} positions")
+    value = perplexity(total, n_tokens)
+    _log.info(f"{faults.n_pairs:,} pairs, {n_tokens:,} tokens, log-probability {total:.2f}, perplexity {value:.3f}")
+
+
+def _facts(pair: Pair, scored: PairScore) -> dict[str, Any]:
+    is_scored = not math.isnan(scored.log_prob)
+    return {
+        "line": pair.line,
+        "src": pair.src,
+        "tgt": pair.tgt,
+        "log_prob": scored.log_prob if is_scored else None,
+        "tokens": scored.n_tokens,
+        "perplexity": scored.perplexity if is_scored else None,
+    }
