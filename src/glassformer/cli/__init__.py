@@ -144,7 +144,8 @@ def plan(
 
     recipe = read_recipe(*parse_words(context.args))
 
-    from glassformer.training.plan import forecast, print_forecast
+    from glassformer.report.plan import print_forecast
+    from glassformer.training.plan import forecast
 
     print_forecast(forecast(recipe, seconds, _say), as_json)
 
