@@ -16,7 +16,7 @@ from glassformer.errors import DataError, GlassformerError, RunError, UsageError
 from glassformer.store.checkpoint import whole_checkpoints
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training import plan
-from glassformer.training.plan import Forecast, Whole, extrapolate, forecast, largest_batch, print_forecast
+from glassformer.training.plan import Forecast, Whole, extrapolate, forecast, largest_batch
 from glassformer.training.probe import Found, Memory, Task
 from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.start import train
@@ -213,17 +213,6 @@ def test_the_largest_batch_is_the_largest_that_fits(fixed: int, slope: int, free
     assert peak(largest + 512) > 0.9 * free
     flat = memory._replace(part=memory.whole)
     assert largest_batch(FOUND._replace(memory=flat), 4096, free) is None
-
-
-def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    found = extrapolate(with_training(max_updates=1000), FOUND, WHOLE, 10**9, ["a [note]"])
-    print_forecast(found, as_json=True)
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads(json.dumps(found._asdict()))
-    print_forecast(found, as_json=False)
-    table = capsys.readouterr().out
-    for words in ("largest max_tokens", "to the end", "34 min", "note: a [note]"):
-        assert words in table
 
 
 def test_the_command(tmp_path: Path, tasks: list[Task], capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from glassformer.config import SearchConfig
 from glassformer.data.batches import Batch, Batches
 from glassformer.errors import RunError, Stopped
 from glassformer.model.transformer import Transformer
-from glassformer.report.board import Board
+from glassformer.report.board import TensorBoard
 from glassformer.report.card import write_card
 from glassformer.report.run import write_report
 from glassformer.store.checkpoint import Checkpoint, load_latest, newest_checkpoints, prune, save_checkpoint
@@ -107,7 +107,8 @@ class Trainer:
         self.learner, self.batches, self.judge = learner, batches, judge
         self.world, self.report = world, report
         self.width = learner.model.config.d_model
-        self.metrics, self.board = Metrics(out), Board(out)
+        self.metrics, self.board = Metrics(out), TensorBoard()
+        self.board.start(out, recipe.training.max_updates)
         self.course = Course()
         self.stop_signal: int | None = None
 
