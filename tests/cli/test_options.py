@@ -10,7 +10,7 @@ import typer
 from glassformer.cli import app
 from glassformer.cli.options import corpora, forced_tokens, model_and_text, search_names, search_settings
 from glassformer.config import SearchConfig
-from glassformer.errors import GlassformerError, UsageError
+from glassformer.errors import ConfigError, GlassformerError, UsageError
 from tests.translate.fakes import tokenizers
 
 CORPUS = "--format --languages --fields --swap"
@@ -111,6 +111,11 @@ def test_corpora_share_their_options() -> None:
     first, second = corpora(["a.tmx", "b.fr,b.en@2"], languages="fr,en", swap=True)
     assert (first.path, first.src_lang, first.tgt_lang, first.swap) == (Path("a.tmx"), "fr", "en", True)
     assert (second.target_path, second.weight, second.kind) == (Path("b.en"), 2.0, "moses")
+
+
+def test_a_file_of_many_languages_needs_two_of_them() -> None:
+    with pytest.raises(ConfigError, match="--languages SRC,TGT"):
+        corpora(["a.tmx"])
 
 
 @pytest.mark.parametrize("word", ["fr", "fr,", ",en", "fr,en,de"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from glassformer.errors import UsageError, nearest
+from glassformer.errors import ConfigError, UsageError, nearest
 
 if TYPE_CHECKING:
     from glassformer.config import CorpusConfig, SearchConfig
@@ -71,7 +71,11 @@ def corpora(
     src_field, tgt_field = _pair(fields, "--fields")
     src_lang, tgt_lang = (None, None) if languages is None else _pair(languages, "--languages")
     shared = {"src_field": src_field, "tgt_field": tgt_field, "src_lang": src_lang, "tgt_lang": tgt_lang}
-    return [CorpusConfig.parse_word(word, format=file_format, swap=swap, **shared) for word in words]
+    try:
+        return [CorpusConfig.parse_word(word, format=file_format, swap=swap, **shared) for word in words]
+    except ConfigError as error:
+        hint = ", or --languages SRC,TGT here" if "src_lang" in str(error) else ""
+        raise ConfigError(f"{error}{hint}") from None
 
 
 def _pair(word: str, option: str) -> tuple[str, str]:
