@@ -26,6 +26,7 @@ from glassformer.training.average import average_checkpoints, average_run
 from glassformer.training.learner import Learner, Update
 from glassformer.training.progress import reporter
 from glassformer.training.recipe import Recipe, read_recipe
+from glassformer.training.run import _remove_run
 from glassformer.training.start import train
 from glassformer.training.validation import Judge, Verdict
 
@@ -186,7 +187,7 @@ def test_asked_to_stop_it_saves_and_says_so(
 
 def test_other_settings_need_consent(tmp_path: Path) -> None:
     train(recipe(tmp_path, training__max_updates=3))
-    message = r"training.lr was 0.001, is 0.5; training.max_updates was 3, is 4; give --accept-changes"
+    message = r"lr was 0.001, is 0.5; training.max_updates was 3, is 4; continue .* \(accept_changes=True\)"
     with pytest.raises(RunError, match=message):
         train(recipe(tmp_path, training__max_updates=4, training__lr=0.5))
     train(recipe(tmp_path, training__max_updates=4, training__lr=0.5), accept_changes=True)
@@ -221,7 +222,7 @@ def test_nothing_to_learn_from(tmp_path: Path) -> None:
 def test_settings_that_are_damaged_are_said_to_be(tmp_path: Path) -> None:
     run = train(recipe(tmp_path, training__max_updates=1))
     (run / "run.toml").write_text("lr = fast", encoding="utf-8")
-    with pytest.raises(RunError, match="--fresh starts over"):
+    with pytest.raises(RunError, match=r"start over \(fresh=True\)"):
         train(recipe(tmp_path, training__max_updates=1))
 
 
@@ -238,6 +239,7 @@ def test_a_start_that_came_to_nothing_binds_nobody(tmp_path: Path) -> None:
         ({"train": ["no-such-file.tsv"]}, "no such file"),
         ({"vocabulary": "no-such-folder"}, "no-such-folder"),
         ({"model.n_heads": 7}, "n_heads"),
+        ({"tokenizer.vocab_size": 5000}, "the text is enough for"),
     ],
 )
 def test_a_mistake_costs_no_run(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
@@ -246,6 +248,41 @@ def test_a_mistake_costs_no_run(changes: dict[str, Any], complaint: str, tmp_pat
     with pytest.raises(GlassformerError, match=complaint):
         train(recipe(tmp_path, training__max_updates=1, **changes), fresh=True)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_starting_over_deletes_only_what_a_run_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "glassformer")
+    run = train(recipe(tmp_path, training__max_updates=1))
+    for name in ("report.html", "ctranslate2.json", "ctranslate2-int8/model.bin", "tensorboard/events.out.tfevents.1"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).touch()
+    (run / ".model.safetensors.77.part").touch()
+    made = {path for path in run.rglob("*") if path.is_file()}
+    foreign = [run / name for name in ("notes.txt", "data/corpus.tsv", "checkpoints/mine/x", "ctranslate2.tsv")]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy(tmp_path / "corpus.tsv", path)
+    corpus = str(run / "data/corpus.tsv")
+    _remove_run(run, recipe(tmp_path))
+    assert {path for path in run.rglob("*") if path.is_file()} == {run / "run.toml", *foreign}, made
+    assert "kept files that no run wrote: checkpoints, ctranslate2.tsv, data, notes.txt" in caplog.text
+    train(recipe(tmp_path, training__max_updates=2, train=[corpus]), fresh=True)
+    assert (run / "README.md").exists()
+    (run / "README.md").write_text("my own words")
+    train(recipe(tmp_path, training__max_updates=1, train=[corpus]), fresh=True)
+    assert whole_checkpoints(run / "checkpoints")[-1].name == "step-00000001"
+    assert all(path.read_bytes() == (tmp_path / "corpus.tsv").read_bytes() for path in foreign)
+    assert (run / "README.md").read_text() == "my own words"
+
+
+@pytest.mark.parametrize("name", ["init", "train"])
+def test_starting_over_never_deletes_what_it_reads(tmp_path: Path, name: str) -> None:
+    run = train(recipe(tmp_path, training__max_updates=1))
+    shutil.copy(tmp_path / "corpus.tsv", run / "examples.txt")
+    table: dict[str, Any] = {"init": str(run), "train": [{"path": str(run / "examples.txt"), "format": "tsv"}]}
+    with pytest.raises(RunError, match="which this run reads; move it or set another out"):
+        train(recipe(tmp_path, **{name: table[name]}), fresh=True)
+    assert load_model(run)
 
 
 def test_a_run_goes_on_without_the_vocabulary_it_was_given(tmp_path: Path) -> None:
@@ -261,7 +298,7 @@ def test_a_run_goes_on_without_the_vocabulary_it_was_given(tmp_path: Path) -> No
 def test_the_shape_of_a_model_cannot_change_on_the_way(tmp_path: Path) -> None:
     run = train(recipe(tmp_path, training__max_updates=1))
     before = (run / "run.toml").read_bytes()
-    with pytest.raises(RunError, match=r"cannot go on with another model or vocabulary: model.d_ff was .*, is 24"):
+    with pytest.raises(RunError, match=r"cannot continue with another model or vocabulary: model.d_ff was .*, is 24"):
         train(recipe(tmp_path, training__max_updates=2, model__d_ff=24), accept_changes=True)
     assert (run / "run.toml").read_bytes() == before
     train(recipe(tmp_path, training__max_updates=2, model__dropout=0.2), accept_changes=True)
@@ -301,11 +338,11 @@ def test_a_folder_that_is_not_a_runs(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.doc").write_text("years of work")
     for fresh in (False, True):
-        with pytest.raises(RunError, match="holds files that no run wrote"):
+        with pytest.raises(RunError, match="contains files but no run"):
             train(recipe(tmp_path), fresh=fresh)
     assert (tmp_path / "run" / "thesis.doc").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="the run needs a folder that it may write"):
+    with pytest.raises(RunError, match="the run needs a writable folder"):
         train(recipe(tmp_path, out="file/run"))
 
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -20,36 +20,23 @@ from glassformer import __version__
 from glassformer.config import CorpusConfig
 from glassformer.errors import RunError
 from glassformer.store.checkpoint import whole_checkpoints
-from glassformer.store.folder import CARD, WEIGHTS, read_config
+from glassformer.store.folder import CARD, WEIGHTS, is_signed, read_config, sign
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.history import History, duration, own_settings
 from glassformer.training.recipe import Recipe, to_toml
 from glassformer.training.run import CHECKPOINTS, write_whole
-
-_MARK: Final = re.compile(r"<!-- written by glassformer, sha256 ([0-9a-f]{64}); .*-->\n\Z")
-_PROMISE: Final = "a card that a person changed is not written again"
 
 
 def write_card(out: Path) -> None:
     """Write the README.md of a finished run, unless a person has changed the one that is there."""
     path = out / CARD
     try:
-        if path.exists() and not _is_ours(path.read_text(encoding="utf-8", errors="replace")):
+        if path.exists() and not is_signed(path.read_text(encoding="utf-8", errors="replace")):
             return
         text = "\n".join(_lines(out, History.read(out))) + "\n"
-        write_whole(path, f"{text}<!-- written by glassformer, sha256 {_fingerprint(text)}; {_PROMISE} -->\n")
+        write_whole(path, sign(text))
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror}") from None
-
-
-def _is_ours(text: str) -> bool:
-    """Say whether a card is as it was written."""
-    mark = _MARK.search(text)
-    return mark is not None and mark[1] == _fingerprint(text[: mark.start()])
-
-
-def _fingerprint(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _lines(out: Path, history: History) -> Iterator[str]:

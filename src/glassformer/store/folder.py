@@ -5,7 +5,9 @@ Nothing in it is code, so a folder from a stranger can do no harm.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,6 +29,8 @@ CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 CARD: Final = "README.md"
 EXAMPLES: Final = "examples.txt"  # sentences that the model can read, a line each: what it is probed with
+
+_SIGNATURE: Final = re.compile(r"<!-- written by glassformer, sha256 ([0-9a-f]{64}); .*-->\n\Z")
 
 
 class AttentionHead(Settings):
@@ -120,6 +124,22 @@ def copy_model(source: str | Path, out: str | Path, number_format: str) -> None:
     for name in (CARD, EXAMPLES):
         if (source / name).is_file():
             shutil.copyfile(source / name, out / name)
+
+
+def sign(text: str) -> str:
+    """Append a signature to a model card, by which `is_signed` can tell that nobody has edited it."""
+    promise = "a card that a person changed is not written again"
+    return f"{text}<!-- written by glassformer, sha256 {_fingerprint(text)}; {promise} -->\n"
+
+
+def is_signed(text: str) -> bool:
+    """Return whether a model card is as it was generated."""
+    found = _SIGNATURE.search(text)
+    return found is not None and found[1] == _fingerprint(text[: found.start()])
+
+
+def _fingerprint(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_config(folder: str | Path) -> FolderConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import logging
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -11,44 +11,58 @@ from pathlib import Path
 from typing import Any, Final
 
 from glassformer.errors import ConfigError, RunError
-from glassformer.files import sync
+from glassformer.files import remove, sync
 from glassformer.store.checkpoint import whole_checkpoints
-from glassformer.store.folder import CONFIG
+from glassformer.store.folder import CARD, CONFIG, EXAMPLES, WEIGHTS, is_signed
+from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL
 from glassformer.training.recipe import Recipe, to_toml
 
 RUN: Final = "run.toml"
 METRICS: Final = "metrics.jsonl"
 CHECKPOINTS: Final = "checkpoints"
+DATA: Final = "data"
+BEST: Final = "best.safetensors"
+
+# All that runs and the programs that read them write into a run folder: nothing else in it is ours to delete.
+_FILES: Final = (METRICS, CONFIG, WEIGHTS, BEST, EXAMPLES, JOINT_MODEL, SRC_MODEL, TGT_MODEL)
+_VIEWS: Final = ("report.html", "ctranslate2.json", *(f"ctranslate2{kind}" for kind in ("", "-int8", "-*float16")))
+_INSIDE: Final = {
+    CHECKPOINTS: ("step-*", "latest", ".*"),
+    DATA: ("lock", "[0-9a-f]" * 20 + "*"),
+    "tensorboard": ("events.out.tfevents.*",),
+}
+
+_log = logging.getLogger(__name__)
 
 
 def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[str]:
     """Make `out` the folder of this run, new or going on, and list the settings that differ from before."""
     path = out / RUN
     try:
-        if fresh and path.exists():
-            shutil.rmtree(out)
         out.mkdir(parents=True, exist_ok=True)
         changes = dict[str, str]()
-        if path.exists() and not has_begun(out):
+        if path.exists() and fresh:
+            _remove_run(out, recipe)
+        elif path.exists() and not has_begun(out):
             _clear_failed_start(out, recipe)
         elif path.exists():
             changes = changed_settings(_begun_with(path), recipe)
         elif any(out.iterdir()):
-            raise RunError(f"{out} holds files that no run wrote; name an empty or a new folder with --out")
+            raise RunError(f"{out} contains files but no run; set out to a new or empty folder")
         if changes and not accept_changes:
             raise RunError(
-                f"{out} was begun with other settings: {'; '.join(changes.values())}; "
-                "give --accept-changes to go on with the new ones, --fresh to start over, or another --out"
+                f"{out} was started with other settings: {'; '.join(changes.values())}; continue with the new ones "
+                "(accept_changes=True), start over (fresh=True), or set another out"
             )
         if fixed := [change for name, change in changes.items() if _is_fixed(name)]:
             raise RunError(
-                f"{out} cannot go on with another model or vocabulary: {'; '.join(fixed)}; "
-                "give --fresh to start over, or another --out"
+                f"{out} cannot continue with another model or vocabulary: {'; '.join(fixed)}; "
+                "start over (fresh=True) or set another out"
             )
         write_whole(path, to_toml(recipe.model_dump(mode="json", exclude_none=True)))
     except OSError as error:
-        raise RunError(f"{error.filename or out}: {error.strerror}; the run needs a folder that it may write") from None
+        raise RunError(f"{error.filename or out}: {error.strerror}; the run needs a writable folder") from None
     return list(changes.values())
 
 
@@ -58,13 +72,40 @@ def has_begun(out: Path) -> bool:
 
 
 def _clear_failed_start(out: Path, recipe: Recipe) -> None:
-    """Forget what a start that came to nothing has left, unless it can be used: the settings are the same."""
+    """Remove what a start that failed has left, unless its settings are the same and it can be used."""
     with suppress(RunError):
         if not changed_settings(_begun_with(out / RUN), recipe):
             return
-    for name in (RUN, JOINT_MODEL, SRC_MODEL, TGT_MODEL):
-        (out / name).unlink(missing_ok=True)
-    shutil.rmtree(out / "data", ignore_errors=True)
+    _remove_run(out, recipe)
+
+
+def _remove_run(out: Path, recipe: Recipe) -> None:
+    """Delete what a run made in `out`, except `run.toml`, which is overwritten next; other files stay."""
+    made = list(_made_in(out))
+    folder = None if recipe.init is None else find_model(recipe.init) / WEIGHTS
+    corpora = (path for corpus in (*recipe.train, *recipe.dev) for path in (corpus.path, corpus.target_path))
+    for path in filter(None, (folder, *corpora)):
+        if any(path.resolve().is_relative_to(each.resolve()) for each in made):
+            raise RunError(f"starting over would delete {path}, which this run reads; move it or set another out")
+    for path in made:
+        remove(path)
+    for name in _INSIDE:
+        with suppress(OSError):  # not there, or not empty
+            (out / name).rmdir()
+    if kept := sorted(path.name for path in out.iterdir() if path.name != RUN):
+        _log.info("%s: kept files that no run wrote: %s", out, ", ".join(kept))
+
+
+def _made_in(out: Path) -> Iterator[Path]:
+    for name in (*_FILES, *_VIEWS):
+        for pattern in (name, f".{name}", f".{name}.*", f"{name}.part"):  # and what a killed process left of it
+            yield from out.glob(pattern)
+    for folder, patterns in _INSIDE.items():
+        for pattern in patterns:
+            yield from (out / folder).glob(pattern)
+    card = out / CARD
+    if card.is_file() and is_signed(card.read_text(encoding="utf-8", errors="replace")):
+        yield card
 
 
 def _is_fixed(name: str) -> bool:
@@ -76,7 +117,7 @@ def _begun_with(path: Path) -> Recipe:
     try:
         return Recipe.parse(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
     except (ConfigError, ValueError) as error:
-        raise RunError(f"{error}; another version wrote it, or it is damaged: --fresh starts over") from None
+        raise RunError(f"{error}; it is damaged or from another version; start over (fresh=True)") from None
 
 
 def changed_settings(before: Recipe, after: Recipe) -> dict[str, str]:

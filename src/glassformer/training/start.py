@@ -26,7 +26,7 @@ from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
 from glassformer.training.progress import Reporter, reporter
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import claim, has_begun
+from glassformer.training.run import DATA, claim, has_begun
 from glassformer.training.trainer import Trainer
 from glassformer.training.validation import Judge
 
@@ -49,18 +49,23 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
         if not dev:
             raise DataError(f"{recipe.dev[0].path}: no pair to look at")
         if here.is_first:
-            if fresh or not has_begun(recipe.out):  # a run that goes on has all that it needs but its text
+            fresh = fresh and not here.is_restarted  # processes that torchrun restarted must resume
+            if fresh or not has_begun(recipe.out):  # a run that resumes needs nothing but its text
                 _check(recipe)
-            # Who is started anew after an accident goes on, also where the command said to begin afresh.
-            for change in claim(recipe.out, recipe, fresh and not here.is_restarted, accept_changes):
+            made = _make_tokenizers(recipe, report) if fresh else None  # nothing is deleted before all of it works
+            for change in claim(recipe.out, recipe, fresh, accept_changes):
                 report.say(f"changed: {change}")
+            if made is None and not any((recipe.out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
+                made = _make_tokenizers(recipe, report)
+            if made is not None:
+                made.save(recipe.out)
         here.wait()
-        tokenizers = _tokenizers(recipe, recipe.out, here, report)
+        tokenizers = Tokenizers.load(recipe.out)
         with Prepared(
             recipe.train,
             recipe.reader,
             tokenizers,
-            recipe.out / "data",
+            recipe.out / DATA,
             recipe.seed,
             n_processes=os.cpu_count() or 1,
             progress=_Preparing(report),
@@ -134,18 +139,14 @@ def _pairs(corpora: tuple[CorpusConfig, ...], on_fault: OnFault, report: Reporte
         report.say(line)
 
 
-def _tokenizers(recipe: Recipe, out: Path, here: World, report: Reporter) -> Tokenizers:
-    """Take the vocabulary of the run, of the model to start from, or learn one from the corpus."""
-    if here.is_first and not any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
-        given = _given(recipe)
-        if given is not None:
-            Tokenizers.load(given).save(out)
-        else:
-            report.say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} pieces")
-            pairs = _pairs(recipe.train, recipe.reader.on_fault, report)
-            train_tokenizers(((pair.src, pair.tgt) for pair in pairs), recipe.tokenizer).save(out)
-    here.wait()
-    return Tokenizers.load(out)
+def _make_tokenizers(recipe: Recipe, report: Reporter) -> Tokenizers:
+    """Return the vocabulary that the recipe names, or train one on the corpora."""
+    given = _given(recipe)
+    if given is not None:
+        return Tokenizers.load(given)
+    report.say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} pieces")
+    pairs = _pairs(recipe.train, recipe.reader.on_fault, report)
+    return train_tokenizers(((pair.src, pair.tgt) for pair in pairs), recipe.tokenizer)
 
 
 def make_model(recipe: Recipe, src_vocab: int, tgt_vocab: int) -> Transformer:

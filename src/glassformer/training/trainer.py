@@ -31,13 +31,12 @@ from glassformer.training.distributed import World
 from glassformer.training.learner import Learner, NotFinite, Update
 from glassformer.training.progress import Reporter
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import CHECKPOINTS, Metrics, write_whole
+from glassformer.training.run import BEST, CHECKPOINTS, Metrics, write_whole
 from glassformer.training.schedule import learning_rate
 from glassformer.training.validation import Judge, Verdict
 from glassformer.translate.alignment import choose_head
 
 _MAX_ROLLBACKS: Final = 3
-_BEST: Final = "best.safetensors"
 _EXAMPLES: Final = 64  # sentences of dev that the model folder keeps
 _BEAM: Final = 5  # hypotheses that are tried in the end, where a run looked at dev greedily
 
@@ -257,7 +256,7 @@ class Trainer:
         if course.best is None or score > course.best:
             course.best, course.best_step, course.waited = score, course.step, 0
             if self.world.is_first:
-                self._write_weights(self.out / _BEST, weights)
+                self._write_weights(self.out / BEST, weights)
         else:
             course.waited += 1
 
@@ -309,8 +308,8 @@ class Trainer:
             self.world.wait()
             return
         candidates: dict[str, Mapping[str, Tensor]] = {"last": last, "average": average}
-        if (self.out / _BEST).exists():
-            candidates["best"] = load_file(self.out / _BEST)
+        if (self.out / BEST).exists():
+            candidates["best"] = load_file(self.out / BEST)
         if ema is not None:
             candidates["ema"] = ema
         if self.config.choose != "auto":
