@@ -24,6 +24,7 @@ from glassformer.store.folder import load_model, read_config
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.average import average_checkpoints, average_run
 from glassformer.training.learner import Learner, Update
+from glassformer.training.lock import LOCK, lock_run
 from glassformer.training.progress import reporter
 from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.run import _remove_run
@@ -160,6 +161,16 @@ def test_kill_9_at_random_instants(tmp_path: Path, unbroken: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
     assert kills > 0
     assert final(tmp_path / "run") == final(unbroken)
+
+
+def test_two_cannot_train_into_one_folder(tmp_path: Path) -> None:
+    with lock_run(tmp_path / "run"), pytest.raises(RunError, match=f"in use: process {os.getpid()} is training"):
+        train(recipe(tmp_path, training__max_updates=1), fresh=True)
+    run = train(recipe(tmp_path, training__max_updates=1))
+    with lock_run(run):  # reading takes no lock
+        assert load_model(run)
+        average_run(run, tmp_path / "mean", last=1)
+    assert not (run / LOCK).exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -16,6 +16,7 @@ from glassformer.store.checkpoint import whole_checkpoints
 from glassformer.store.folder import CARD, CONFIG, EXAMPLES, WEIGHTS, is_signed
 from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL
+from glassformer.training.lock import LOCK
 from glassformer.training.recipe import Recipe, to_toml
 
 RUN: Final = "run.toml"
@@ -48,7 +49,7 @@ def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[
             _clear_failed_start(out, recipe)
         elif path.exists():
             changes = changed_settings(_begun_with(path), recipe)
-        elif any(out.iterdir()):
+        elif any(path.name != LOCK for path in out.iterdir()):
             raise RunError(f"{out} contains files but no run; set out to a new or empty folder")
         if changes and not accept_changes:
             raise RunError(
@@ -92,7 +93,7 @@ def _remove_run(out: Path, recipe: Recipe) -> None:
     for name in _INSIDE:
         with suppress(OSError):  # not there, or not empty
             (out / name).rmdir()
-    if kept := sorted(path.name for path in out.iterdir() if path.name != RUN):
+    if kept := sorted(path.name for path in out.iterdir() if path.name not in (RUN, LOCK)):
         _log.info("%s: kept files that no run wrote: %s", out, ", ".join(kept))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
 from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
+from glassformer.training.lock import lock_run
 from glassformer.training.progress import Reporter, reporter
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import DATA, claim, has_begun
@@ -42,6 +44,7 @@ def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, jso
     check_tokenize(recipe.bleu_tokenize)
     with (
         world(config.device) as here,
+        lock_run(recipe.out) if here.is_first else nullcontext(),
         reporter(config.max_updates, json_logs, quiet=not here.is_first) as report,
     ):
         tune(here, config.threads)
