@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import logging
 import os
 import signal
 import sys
@@ -62,7 +63,9 @@ def _glassformer(
         bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    pass
+    logger = logging.getLogger("glassformer")
+    logger.handlers[:] = [_Handler()]
+    logger.setLevel(logging.INFO)
 
 
 @app.command()
@@ -119,18 +122,25 @@ def train(
 
     The same command again goes on where it stopped.
     """
-    from glassformer.training.recipe import flags, parse_words, read_recipe
+    from glassformer.cli.settings import describe_settings, parse_words
+    from glassformer.training.recipe import read_recipe
 
     if settings:
-        for name, meaning in flags().items():
-            typer.echo(f"--{name.replace('_', '-'):32s} {meaning}")
+        typer.echo("\n".join(describe_settings()))
         return
-    path, changes = parse_words(context.args)
-    recipe = read_recipe(path, changes)
+    recipe = read_recipe(*parse_words(context.args))
 
-    from glassformer.training.start import train as start
+    from glassformer.report.board import TensorBoard
+    from glassformer.report.card import ModelCard
+    from glassformer.report.progress import choose_progress
+    from glassformer.report.run import HtmlReport
+    from glassformer.training.start import train_run
 
-    start(recipe, fresh, accept_changes, json_logs)
+    progress = choose_progress(json_logs)
+    if isinstance(progress, logging.Handler):
+        logging.getLogger("glassformer").handlers[:] = [progress]
+    observers = [HtmlReport(), ModelCard(), TensorBoard(), progress]
+    train_run(recipe, fresh=fresh, accept_changes=accept_changes, observers=observers)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -140,13 +150,15 @@ def plan(
     seconds: Annotated[float, typer.Option(help="How long to train for the measurement.", min=0.1)] = 15.0,
 ) -> None:
     """Say what a training run will take, before it is begun: glassformer plan [RECIPE.toml] [--SETTING VALUE ...]."""
-    from glassformer.training.recipe import parse_words, read_recipe
+    from glassformer.cli.settings import parse_words
+    from glassformer.training.recipe import read_recipe
 
     recipe = read_recipe(*parse_words(context.args))
 
-    from glassformer.training.plan import forecast, print_forecast
+    from glassformer.report.plan import print_forecast
+    from glassformer.training.plan import forecast
 
-    print_forecast(forecast(recipe, seconds, _say), as_json)
+    print_forecast(forecast(recipe, seconds), as_json)
 
 
 @app.command()
@@ -458,6 +470,13 @@ def _search_words(search: list[str] | None, beam: int | None) -> list[str]:
 
 def _say(word: str) -> None:
     typer.echo(f"glassformer: {word}", err=True)
+
+
+class _Handler(logging.Handler):
+    """Prints what the library logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(self.format(record))
 
 
 def _close_stdout() -> None:

@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from glassformer.training.observer import BaseObserver
+
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
@@ -56,6 +58,27 @@ class Board:
 
         self._writer = SummaryWriter(str(self._folder), purge_step=step)
         return self._writer
+
+
+class TensorBoard(BaseObserver):
+    """Draws a run in TensorBoard."""
+
+    def __init__(self) -> None:
+        self._board: Board | None = None
+
+    def start(self, out: Path, max_updates: int) -> None:
+        """Write nothing yet."""
+        self._board = Board(out)
+
+    def record(self, kind: str, entry: Mapping[str, Any]) -> None:
+        """Draw a line of metrics.jsonl."""
+        if self._board is not None:
+            self._board.record(kind, entry)
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._board is not None:
+            self._board.close()
 
 
 def _figures(kind: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

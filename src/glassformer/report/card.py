@@ -19,12 +19,15 @@ from safetensors import safe_open
 from glassformer import __version__
 from glassformer.config import CorpusConfig
 from glassformer.errors import RunError
+from glassformer.files import write_text
+from glassformer.report.terminal import duration
 from glassformer.store.checkpoint import whole_checkpoints
 from glassformer.store.folder import CARD, WEIGHTS, is_signed, read_config, sign
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.training.history import History, duration, own_settings
+from glassformer.training.history import History, own_settings
+from glassformer.training.observer import BaseObserver
 from glassformer.training.recipe import Recipe, to_toml
-from glassformer.training.run import CHECKPOINTS, write_whole
+from glassformer.training.run import CHECKPOINTS
 
 
 def write_card(out: Path) -> None:
@@ -34,9 +37,17 @@ def write_card(out: Path) -> None:
         if path.exists() and not is_signed(path.read_text(encoding="utf-8", errors="replace")):
             return
         text = "\n".join(_lines(out, History.read(out))) + "\n"
-        write_whole(path, sign(text))
     except OSError as error:
-        raise RunError(f"{path} could not be written: {error.strerror}") from None
+        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+    write_text(path, sign(text), error=RunError)
+
+
+class ModelCard(BaseObserver):
+    """Writes README.md into the run folder at the end, unless someone has edited it."""
+
+    def finished(self, out: Path) -> None:
+        """Write the card."""
+        write_card(out)
 
 
 def _lines(out: Path, history: History) -> Iterator[str]:

@@ -10,11 +10,14 @@ from typing import Any, Final
 
 from glassformer.data.pair import excerpt
 from glassformer.errors import RunError
+from glassformer.files import write_text
 from glassformer.report import charts as curves
 from glassformer.report.charts import Chart, curve, draw_chart
 from glassformer.report.page import print_page
-from glassformer.training.history import History, duration, own_settings
-from glassformer.training.run import flat, write_whole
+from glassformer.report.terminal import duration
+from glassformer.training.history import History, own_settings
+from glassformer.training.observer import BaseObserver
+from glassformer.training.run import flat
 
 REPORT: Final = "report.html"
 
@@ -62,10 +65,19 @@ if (age > state.dataset.due) {
 def write_report(out: Path) -> None:
     """Draw the run in `out` as `report.html`, as far as it has come."""
     history = History.read(out)
-    try:
-        write_whole(out / REPORT, _page(out.absolute().name, history, time.time()))
-    except OSError as error:
-        raise RunError(f"{out / REPORT} could not be written: {error.strerror}") from None
+    write_text(out / REPORT, _page(out.absolute().name, history, time.time()), error=RunError)
+
+
+class HtmlReport(BaseObserver):
+    """Writes `report.html` into the run folder after each validation and at the end."""
+
+    def validated(self, out: Path) -> None:
+        """Write the report."""
+        write_report(out)
+
+    def finished(self, out: Path) -> None:
+        """Write the report."""
+        write_report(out)
 
 
 def _page(name: str, history: History, now: float) -> str:

@@ -160,3 +160,13 @@ def _picture(lines: Iterable[Text]) -> Text:
     drawing = Text("\n").join(lines)
     drawing.no_wrap, drawing.overflow = True, "crop"
     return drawing
+
+
+def duration(seconds: float) -> str:
+    """Write a time in words: 42 s, 12 min, 3 h 05, 2.5 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d}" if minutes < 48 * 60 else f"{minutes / 1440:.1f} days"

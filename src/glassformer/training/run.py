@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked for (`run.toml`), what came of it (`metrics.jsonl`), and whose it is."""
+"""The run folder: its settings (`run.toml`), its figures (`metrics.jsonl`), and which files in it a run wrote."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from glassformer.errors import ConfigError, RunError
-from glassformer.files import remove, sync
-from glassformer.store.checkpoint import whole_checkpoints
+from glassformer.files import remove, write_text
+from glassformer.store.checkpoint import DRAFTS, whole_checkpoints
 from glassformer.store.folder import CARD, CONFIG, EXAMPLES, WEIGHTS, is_signed
 from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL
@@ -29,7 +29,7 @@ BEST: Final = "best.safetensors"
 _FILES: Final = (METRICS, CONFIG, WEIGHTS, BEST, EXAMPLES, JOINT_MODEL, SRC_MODEL, TGT_MODEL)
 _VIEWS: Final = ("report.html", "ctranslate2.json", *(f"ctranslate2{kind}" for kind in ("", "-int8", "-*float16")))
 _INSIDE: Final = {
-    CHECKPOINTS: ("step-*", "latest", ".*"),
+    CHECKPOINTS: ("step-*", "latest", *DRAFTS),
     DATA: ("lock", "[0-9a-f]" * 20 + "*"),
     "tensorboard": ("events.out.tfevents.*",),
 }
@@ -37,8 +37,8 @@ _INSIDE: Final = {
 _log = logging.getLogger(__name__)
 
 
-def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[str]:
-    """Make `out` the folder of this run, new or going on, and list the settings that differ from before."""
+def open_run_folder(out: Path, recipe: Recipe, *, fresh: bool, accept_changes: bool) -> list[str]:
+    """Make `out` the folder of this run, new or resumed, and return the settings that have changed."""
     path = out / RUN
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -61,14 +61,15 @@ def claim(out: Path, recipe: Recipe, fresh: bool, accept_changes: bool) -> list[
                 f"{out} cannot continue with another model or vocabulary: {'; '.join(fixed)}; "
                 "start over (fresh=True) or set another out"
             )
-        write_whole(path, to_toml(recipe.model_dump(mode="json", exclude_none=True)))
+        settings = to_toml(recipe.model_dump(mode="json", exclude_none=True))
+        write_text(path, settings, durable=True, error=RunError)
     except OSError as error:
         raise RunError(f"{error.filename or out}: {error.strerror}; the run needs a writable folder") from None
     return list(changes.values())
 
 
 def has_begun(out: Path) -> bool:
-    """Say whether a folder has what a run can go on from, or what one has ended with."""
+    """Return whether a folder has a checkpoint to resume from, or a finished model."""
     return (out / CONFIG).exists() or bool(whole_checkpoints(out / CHECKPOINTS))
 
 
@@ -110,7 +111,7 @@ def _made_in(out: Path) -> Iterator[Path]:
 
 
 def _is_fixed(name: str) -> bool:
-    """Say whether a setting is one that the weights of a run depend on."""
+    """Return whether the shapes of the weights depend on a setting."""
     return name == "preset" or (name.startswith(("model.", "tokenizer.")) and "dropout" not in name)
 
 
@@ -122,7 +123,7 @@ def _begun_with(path: Path) -> Recipe:
 
 
 def changed_settings(before: Recipe, after: Recipe) -> dict[str, str]:
-    """Say of each setting that differs, by its name, what it was and what it is; a folder may have been moved."""
+    """Describe each setting that differs, by its name; the folder may have been moved."""
     old, new = (dict(flat(recipe.model_dump(mode="json", exclude={"out"}))) for recipe in (before, after))
     changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     return {
@@ -132,7 +133,7 @@ def changed_settings(before: Recipe, after: Recipe) -> dict[str, str]:
 
 
 def _brief(value: Any, other: Any) -> Any:
-    """Write corpora as their paths, if these tell them apart."""
+    """Write corpora as their paths, unless they differ in something else."""
     paths = _paths(value)
     return value if paths is None or paths == _paths(other) else paths
 
@@ -144,7 +145,7 @@ def _paths(value: Any) -> str | None:
 
 
 class Metrics:
-    """The lines of `metrics.jsonl`, one for each report."""
+    """The lines of `metrics.jsonl`."""
 
     def __init__(self, out: Path) -> None:
         self.path = out / METRICS
@@ -155,7 +156,7 @@ class Metrics:
             file.write(json.dumps({"kind": kind, **entry}, ensure_ascii=False) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """Read all lines that are whole."""
+        """Read all complete lines."""
         if not self.path.exists():
             return []
         found = []
@@ -163,30 +164,21 @@ class Metrics:
             try:
                 found.append(json.loads(line))
             except ValueError:
-                continue  # cut short by a power loss: the update it tells of will be made again
+                continue  # truncated by a power loss: its update will be repeated
         return found
 
     def cut(self, step: int) -> None:
-        """Forget what came after `step`, from which the run goes on, and how it ended, if it had."""
+        """Delete the lines after `step`, from which the run resumes, and those of its end."""
         if self.path.exists():
             kept = (entry for entry in self.read() if entry["step"] <= step and entry["kind"] != "end")
             lines = [json.dumps(entry, ensure_ascii=False) for entry in kept]
-            write_whole(self.path, "".join(f"{line}\n" for line in lines))
+            write_text(self.path, "".join(f"{line}\n" for line in lines), durable=True, error=RunError)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Give each setting with its dotted name."""
+    """Yield each setting with its dotted name."""
     for name, value in values.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    draft = path.with_name(f".{path.name}")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        sync(file)
-    draft.replace(path)
