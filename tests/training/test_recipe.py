@@ -7,55 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.errors import ConfigError, GlassformerError, UsageError
+from glassformer.errors import ConfigError, GlassformerError
 from glassformer.store.folder import read_config
-from glassformer.training.recipe import flags, parse_words, read_recipe, to_toml
+from glassformer.training.recipe import read_recipe, to_toml
 
 CORPORA = {"train": ["a.tsv"], "dev": ["b.tsv"]}
-
-
-def test_words_of_the_command_line() -> None:
-    words = ["r.toml", "--max-updates", "7", "--lr=0.5", "--train", "a.tsv", "--train", "b.tsv@2", "--compile", "true"]
-    path, changes = parse_words([*words, "--noise.lower", "0.1", "--preset", "tiny", "--dropout", "0.3"])
-    assert path == Path("r.toml")
-    assert changes == {
-        "training.max_updates": 7,
-        "training.lr": 0.5,
-        "train": ["a.tsv", "b.tsv@2"],
-        "training.compile": True,
-        "reader.noise.lower": 0.1,
-        "preset": "tiny",
-        "model.dropout": 0.3,
-    }
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--max-update", "7"], "unknown setting --max-update; did you mean max-updates?"),
-        (["--max-length", "7"], "--max-length could be --reader.max-length or --search.max-length"),
-        (["--lr"], "--lr needs a value"),
-        (["--lr", "--seed", "1"], "--lr needs a value"),
-        (["a.toml", "b.toml"], "'b.toml': one recipe is enough"),
-    ],
-)
-def test_wrong_words(words: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match="^" + message.replace("?", r"\?").replace(".", r"\.")):
-        parse_words(words)
-
-
-def test_every_flag_is_a_setting_and_says_what_it_is() -> None:
-    recipe = read_recipe(None, CORPORA)
-    for name in flags():
-        place: object = recipe
-        if name.startswith("model."):
-            continue
-        for part in name.split("."):
-            place = getattr(place, part)
-    assert {"training.max_updates", "model.d_model", "reader.noise.lower", "seed", "tokenizer.model"} <= flags().keys()
-    assert all(flags().values())
-    assert flags()["training.schedule"].endswith("(paper, inverse-sqrt, cosine, linear, constant) [inverse-sqrt]")
-    assert flags()["model.d_model"].endswith("[256]")  # of the preset small
 
 
 def test_the_command_line_changes_the_file(tmp_path: Path) -> None:
@@ -103,7 +59,7 @@ def test_a_section_is_a_table(tmp_path: Path) -> None:
 
 def test_folders_are_taken_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNS", "/runs")
-    assert read_recipe(None, {**CORPORA, **parse_words(["--out", "2025-01-02"])[1]}).out == Path("2025-01-02")
+    assert read_recipe(None, {**CORPORA, "out": "2025-01-02"}).out == Path("2025-01-02")
     assert read_recipe(None, {**CORPORA, "out": "$RUNS/7"}).out == Path("/runs/7")
 
 
@@ -119,8 +75,8 @@ def test_no_such_recipe(tmp_path: Path) -> None:
 
 
 def test_a_recipe_survives_being_written(tmp_path: Path) -> None:
-    words = ["--train", "a.tsv@2", "--train", "x.fr,x.en", "--dev", 'q"uo\x7fte\\.tsv', "--noise.upper", "0.25"]
-    recipe = read_recipe(None, parse_words(words)[1])
+    values = {"train": ["a.tsv@2", "x.fr,x.en"], "dev": ['q"uo\x7fte\\.tsv'], "reader.noise.upper": 0.25}
+    recipe = read_recipe(None, values)
     text = to_toml(recipe.model_dump(mode="json", exclude_none=True))
     (tmp_path / "run.toml").write_text(text, encoding="utf-8")
     assert tomllib.loads(text)["reader"]["noise"]["upper"] == 0.25
