@@ -99,10 +99,16 @@ def notes(
     row: Annotated[int | None, typer.Argument(help="One row, 1 to 24; all of them without.", min=1, max=24)] = None,
     tour: Annotated[bool, typer.Option("--tour", help="Only the five rows to begin with.")] = False,
 ) -> None:
-    """Walk through the lecture notes, row by row, with numbers that the real modules compute."""
-    from glassformer.notes import show_notes
+    """Walk through the Transformer in 24 rows, with numbers that the real modules compute."""
+    if row is not None and tour:
+        raise UsageError(f"row {row} and --tour exclude each other: choose one")
+    from rich.console import Console
 
-    show_notes(row, tour)
+    from glassformer.notes import NOTES, TOUR, show
+
+    show(TOUR if tour else tuple(NOTES) if row is None else (row,), Console(highlight=False))
+    if tour:
+        typer.echo("\nglassformer notes 7 shows one row, glassformer notes all of them.")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
