@@ -153,10 +153,10 @@ def test_what_the_library_logs_is_printed_on_stderr(monkeypatch: pytest.MonkeyPa
         logging.getLogger("glassformer.training").info("checkpoint %d", 7)
         logging.getLogger("glassformer").debug("not said")
 
-    monkeypatch.setattr("glassformer.notes.show_notes", lambda *_: log())
+    monkeypatch.setattr("glassformer.report.info.show_models", lambda *_: log())
     logger = logging.getLogger("glassformer")
     before = logger.handlers[:]
-    answer = CliRunner().invoke(app, ["notes"])
+    answer = CliRunner().invoke(app, ["models"])
     assert (answer.exit_code, answer.stdout, answer.stderr) == (0, "", "glassformer: checkpoint 7\n")
     assert logger.handlers == before
 

@@ -117,10 +117,17 @@ def notes(
     ] = None,
     tour: Annotated[bool, typer.Option("--tour", help="Show only the five introductory rows.")] = False,
 ) -> None:
-    """Show the lecture notes on the Transformer, with numbers computed by the real modules."""
-    from glassformer.notes import show_notes
+    """Walk through the Transformer in 24 rows, with numbers computed by the real modules."""
+    if row is not None and tour:
+        raise UsageError(f"row {row} and --tour exclude each other: choose one")
 
-    show_notes(row, tour)
+    from rich.console import Console
+
+    from glassformer.notes import NOTES, TOUR, show
+
+    show(TOUR if tour else tuple(NOTES) if row is None else (row,), Console(highlight=False))
+    if tour:
+        typer.echo("\nglassformer notes 7 shows one row, glassformer notes all of them.")
 
 
 @app.command()
