@@ -151,14 +151,14 @@ def test_a_long_run_gives_a_small_page_quickly(tmp_path: Path) -> None:
 
 
 def test_no_run_no_report(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is not the folder of a run"):
+    with pytest.raises(RunError, match="is not a run folder"):
         write_report(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path, [])
-    (tmp_path / f".{REPORT}").mkdir()
-    with pytest.raises(RunError, match=r"report\.html could not be written"):
+    (tmp_path / REPORT).mkdir()
+    with pytest.raises(RunError, match=r"report\.html cannot be written"):
         write_report(tmp_path)
 
 
