@@ -169,7 +169,7 @@ def test_a_long_run_gives_a_small_page_quickly(tmp_path: Path) -> None:
 
 
 def test_no_run_no_report(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is not the folder of a run"):
+    with pytest.raises(RunError, match="is not a run folder"):
         write_report(tmp_path)
 
 

@@ -281,7 +281,7 @@ def _probe(task: Task) -> Measurement:
     except WorkerLostError:
         raise RunError(
             f"the measurement was killed, probably out of memory: lower max_tokens ({task.recipe.batch.max_tokens}) "
-            f"and raise accumulate ({task.recipe.training.accumulate}), which trains the same"
+            f"and raise accumulate ({task.recipe.training.accumulate}) to train the same"
         ) from None
     finally:
         worker.end()

@@ -222,7 +222,7 @@ class Trainer:
             shapes = ", ".join(f"{len(b.src)} x {b.src.size(1)}+{b.tgt_in.size(1)}" for b in work.batches)
             raise RunError(
                 f"out of memory at update {step}, on a batch of {shapes} positions; lower max_tokens "
-                f"({self.recipe.batch.max_tokens}) and raise accumulate ({self.config.accumulate}), which trains the same"
+                f"({self.recipe.batch.max_tokens}) and raise accumulate ({self.config.accumulate}) to train the same"
             ) from None
 
     def _rate(self, step: int) -> float:
