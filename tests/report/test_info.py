@@ -41,7 +41,7 @@ def test_the_page_shows_everything_that_is_known_of_a_model() -> None:
     text = " ".join(Page(page).text.split())
     assert "<h1>fr-en</h1>" in page
     for words in ("fr → en", "7,604,992", "15.2 MB", "glassformer translate", "tatoeba.devtest", "CC-BY 2.0 FR",
-                  "n_encoder_layers", "length_penalty", "dev bleu", "4 h 21", "8cfefffb69d9"):  # fmt: skip
+                  "n_encoder_layers", "length_penalty", "validation BLEU", "4 h 21", "8cfefffb69d9"):  # fmt: skip
         assert words in text
     assert not {"script", "link", "img", "iframe"} & set(Page(page).tags)
     assert not re.search(r"url\(|@import", page)

@@ -123,7 +123,7 @@ def draw_ratios(ratios: Bars, usual: float) -> Markup:
 
     labels = [_x_label(place(ratio), f"{ratio:g}") for ratio in (0.25, 0.5, 1.0, 2.0, 4.0)]
     plot = _plot("Histogram of length ratios", [*bars, _base(), _upright("usual", place(usual))], labels, "bare")
-    return _figure("Source length divided by target length", f"median, dashed: {usual:.2f}", plot)
+    return _figure("Length ratio, source / target", f"median, dashed: {usual:.2f}", plot)
 
 
 def draw_length_map(joint: Sequence[Sequence[int]]) -> Markup:
@@ -232,7 +232,7 @@ def _layer(chart: Chart, curves: Sequence[Curve], scale: _Scale) -> Markup:
 def _steps(last: int) -> list[int]:
     """Choose the updates that are named below a chart: round ones, and the last."""
     step = max(int(_round_step(last / _TICKS)), 1)
-    return [*(number for number in range(0, last, step) if last - number > 0.55 * step), last]
+    return [*(number for number in range(0, last, step) if last - number > 0.12 * last), last]
 
 
 def _round_step(about: float) -> float:

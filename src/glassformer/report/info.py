@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -52,9 +53,6 @@ def info_html(model: str | Path) -> str:
     loaded, about = load_model(folder), read_config(folder).about
     card = folder / CARD
     text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    training = dict(about.training)
-    if "seconds" in training:
-        training["seconds"] = duration(float(training["seconds"]))
     return render(
         "card.html.j2",
         name=folder.absolute().name,
@@ -63,9 +61,19 @@ def info_html(model: str | Path) -> str:
         config=loaded.config,
         size=_size(folder),
         parts=count_parameters(loaded),
-        training={name.replace("_", " "): value for name, value in training.items()},
+        training=dict(_training(about.training)),
         card=_TITLE.sub("", _HIDDEN.sub("", text)),
     )
+
+
+def _training(figures: Mapping[str, str | int | float]) -> Iterator[tuple[str, str]]:
+    """Name and format the figures of a training run that a model folder holds."""
+    for name, value in figures.items():
+        if name == "seconds":
+            yield "time", duration(float(value))
+        else:
+            words = name.replace("dev_", "validation_").replace("bleu", "BLEU").replace("chrf", "chrF")
+            yield words.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def count_parameters(model: Transformer) -> dict[str, int]:
