@@ -62,9 +62,10 @@ class ModelConfig(Settings):
     norm: Literal["post", "pre", "none"] = Field("post", description="where layer norm stands")
     final_norm: bool = Field(False, description="one more norm after each stack; pre-norm needs it")
     norm_eps: float = Field(1e-5, gt=0, description="what layer norm adds to the variance")
-    positions: Literal["interleaved", "halves", "learned", "none"] = Field(
+    positions: Literal["interleaved", "halves", "learned", "rotary", "none"] = Field(
         "interleaved",
-        description="sin/cos in neighbouring channels (the notes), in two halves (Marian), learned, or none",
+        description="sines and cosines in alternate channels (the paper) or in two halves (Marian), learned vectors,"
+        " rotated queries and keys (RoFormer), or none",
     )
     max_positions: int = Field(
         1024, ge=1, le=_LONGEST, description="longest sequence; learned positions have that many rows"
@@ -94,6 +95,8 @@ class ModelConfig(Settings):
             )
         if self.positions in ("interleaved", "halves") and self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} is odd: each sine needs a cosine beside it")
+        if self.positions == "rotary" and self.d_model // self.n_heads % 2:
+            raise ValueError(f"d_k={self.d_model // self.n_heads} is odd: positions='rotary' rotates pairs of channels")
         if self.norm == "none" and self.final_norm:
             raise ValueError("final_norm=True asks for a norm, norm='none' for none")
         return self

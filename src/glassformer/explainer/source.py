@@ -34,7 +34,7 @@ def statement(code: str) -> str:
 @cache
 def operation_source(name: str) -> OperationSource:
     """Give the body of an operation and where it stands."""
-    function = OPERATIONS[name]
+    function = OPERATIONS[name].function
     lines, first = inspect.getsourcelines(function)
     tree = ast.parse("".join(lines)).body[0]
     assert isinstance(tree, ast.FunctionDef), f"{name} is no function"

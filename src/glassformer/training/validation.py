@@ -112,7 +112,7 @@ class Judge:
             batch = collate(
                 [self.sources[i] for i in numbers], [self.targets[i] for i in numbers], self.model.start_id
             ).to(self.model.output.weight.device)
-            hidden = self.model(batch.src, batch.tgt_in, batch.src_mask)
+            hidden = self.model.hidden(batch.src, batch.tgt_in, batch.src_mask)
             is_token = batch.tgt_out != PAD
             output = self.model.output
             loss = cross_entropy(hidden[is_token], output.weight, output.bias, batch.tgt_out[is_token])
