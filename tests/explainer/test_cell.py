@@ -64,6 +64,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "post": {},
     "pre": {"norm": "pre", "final_norm": True, "positions": "learned", "activation": "gelu"},
     "halves": {"positions": "halves", "activation": "silu", "attention_bias": False, "n_heads": 4},
+    "rotary": {"positions": "rotary", "d_model": 16},
     "wide": {"d_model": 32, "d_ff": 48, "output_bias": True},
 }
 TRACES = {name: look(build(3, **changes), [4, 9, 5, 7, 3], [2, 6, 8, 10, 4]) for name, changes in MODELS.items()}

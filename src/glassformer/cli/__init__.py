@@ -186,8 +186,6 @@ def explain(
     engine: Annotated[str, typer.Option(help="Whose text is compared: torch, ctranslate2 or auto.")] = "auto",
 ) -> None:
     """Show how a sentence is translated, number by number: in the terminal, as a page, or live in the browser."""
-    from glassformer.report.explanation import model_and_text
-
     if live and (at or html or as_json or with_weights or force or reference):
         raise UsageError("--open shows all of it live, and goes without --at, --html, --json, --force and --reference")
     if Path("-") in (html, as_json):
@@ -198,27 +196,64 @@ def explain(
         raise UsageError("--depth goes with --at: what is to be followed back?")
     if with_weights and not (html or as_json):
         raise UsageError("--with-weights goes with --html or --json: the matrices are written there")
-    model, text = model_and_text(words or [], model, needs_text=not live)
+    model, text = _model_and_text(words or [], model, needs_text=not live)
+    forced = _forced_words(force or [])
 
-    from glassformer.report.explanation import Wanted, run_explain
+    from rich.console import Console
+
+    from glassformer.report.explanation import show_cells, show_explanation
     from glassformer.translate.filter import search_settings
     from glassformer.translate.translator import Translator
 
     settings = _search_words(search, beam)
-    wanted = Wanted(at, depth, html, as_json, tuple(with_weights or ()), tuple(force or ()), reference)
     # One sentence has little to share, and on a busy machine threads wait for each other longer than they compute.
     with Translator.load(model, engine, threads=1, say=_say) as translator:
         translator.search = search_settings(settings, translator.search)
-        if not live:
-            run_explain(translator, text, Path(model).name, wanted, _say)
+        if live:
+            from glassformer.explainer.live import serve_page
+
+            logging.basicConfig(format="glassformer: %(message)s", level=logging.INFO)
+            try:
+                serve_page(translator, text, Path(model).name, browser=browser)
+            except KeyboardInterrupt:
+                _say("stopped")
             return
+        explanation = translator.explain(text, reference=reference, forced=forced, name=Path(model).name)
+        for path, write in ((html, explanation.to_html), (as_json, explanation.to_json)):
+            if path is not None:
+                write(path, with_weights or ())
+                _say(f"wrote {path}")
+        console = Console(highlight=False)
+        if at is not None:
+            show_cells(explanation, at, depth, console)
+        elif html is None and as_json is None:
+            show_explanation(explanation, console)
 
-        from glassformer.explainer.live import serve_page
 
-        try:
-            serve_page(translator, text, Path(model).name, browser, _say)
-        except KeyboardInterrupt:
-            _say("stopped")
+def _model_and_text(words: Sequence[str], model: str | None, *, needs_text: bool) -> tuple[str, str]:
+    """Return the model and the sentence among the words of `explain`; without a model, the default one."""
+    from glassformer.store.registry import DEFAULT_MODEL, shipped_models
+
+    words = list(words)
+    if model is None and words and (len(words) > 1 or words[0] in shipped_models() or os.path.isdir(words[0])):
+        model = words.pop(0)
+    model = model or DEFAULT_MODEL
+    if len(words) > 1:
+        raise UsageError(f"one sentence at a time: put quotes around it, as in '{' '.join(words)}'")
+    if needs_text and not words:
+        raise UsageError("no sentence given: use `glassformer explain [MODEL] SENTENCE`, or --open to type one")
+    return model, words[0] if words else ""
+
+
+def _forced_words(words: Sequence[str]) -> dict[int, str]:
+    """Read words like `2=house`: at step 2 comes `house`."""
+    forced = {}
+    for word in words:
+        step, _, text = word.partition("=")
+        if not (step.isascii() and step.isdigit() and text):
+            raise UsageError(f"--force {word}: write STEP=WORD, as in 2=house")
+        forced[int(step)] = text
+    return forced
 
 
 @app.command()
