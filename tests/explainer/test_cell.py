@@ -146,7 +146,7 @@ def test_what_may_not_be_seen_is_minus_infinity() -> None:
         ("enc.0.self.weights", "head, src_q, src_k"),
         ("enc.0.self.h7.weights[0,0]", "2 along head"),
         ("enc.9.self.q[0,0,0]", "did you mean"),
-        ("nonsense!", "no address"),
+        ("nonsense!", "not an address"),
     ],
 )
 def test_a_wrong_address_is_said(address: str, said: str) -> None:

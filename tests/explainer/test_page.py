@@ -24,13 +24,14 @@ from glassformer.config import SearchConfig
 from glassformer.explainer.document import Document
 from glassformer.explainer.live import LiveServer
 from glassformer.explainer.page import page_html, static_file, static_names
-from glassformer.explainer.stations import stations, stations_json
+from glassformer.explainer.stations import stations
 from tests.explainer.browser import Visitor, launch, needs_browser
 from tests.explainer.golden import golden_document, golden_explanation, golden_translator
 
 pytestmark = needs_browser
 
 SLUGS: Final = tuple(stations())
+TESTS: Final = Path(__file__).parents[1]
 SHELL: Final = 150_000  # bytes of the page without a trace
 TRACE: Final = 3_000_000  # bytes of a trace of usual size
 SMALL: Final = {"d_model": 256, "d_ff": 1024, "n_encoder_layers": 3, "n_decoder_layers": 3, "n_heads": 4}
@@ -40,6 +41,7 @@ VARIANTS: Final[list[dict[str, Any]]] = [
     {"norm": "pre", "final_norm": True, "positions": "learned", "n_encoder_layers": 2, "activation": "gelu"},
     {"positions": "halves", "activation": "silu", "n_decoder_layers": 2, "scaled_attention": False, "tie": "none"},
     {"positions": "none", "scale_embeddings": False, "attention_bias": False},
+    {"positions": "rotary", "n_encoder_layers": 2, "n_decoder_layers": 2},
 ]
 
 
@@ -181,6 +183,48 @@ class TestStations:
             tops.append(golden.page.evaluate("() => document.querySelector('#station').getBoundingClientRect().top"))
             golden.page.keyboard.press("ArrowRight")
         assert len(set(tops)) == 1
+
+
+class TestRotary:
+    """Positions that rotate queries and keys."""
+
+    def test_are_recomputed_and_explained(self, visitor: Visitor) -> None:
+        explanation = golden_translator(positions="rotary").explain("Le chat dort.")
+        document = explanation.document()
+        visitor.open(document, "positions")
+        assert badge(visitor) == "good"
+        assert visitor.page.text_content("#title") == "Rotary positions"
+        assert not visitor.page.locator("#head-more").is_disabled()
+        for address in ("enc.0.self.h1.rotated_q[3,4]", "enc.0.self.h0.rotated_k[2,1]", "dec.0.self.h1.rotated_k[1,6]"):
+            visitor.go(address)
+            left, _, right = str(visitor.page.text_content("#station .equation.big")).rpartition("=")
+            assert evaluate(left) == pytest.approx(evaluate(right), abs=1e-3)
+            assert evaluate(right) == pytest.approx(explanation.cell(address).result, abs=1e-4)
+        visitor.go("scores")
+        sources = {
+            number["address"].partition("[")[0] for number in visitor.numbers(".bars") if "*" in number["address"]
+        }
+        assert sources == {"enc.0.self.h0.rotated_q"}
+        assert not visitor.faults
+        visitor.open(_corrupt(document, "enc.0.self.rotated_k"))
+        assert badge(visitor) == "bad"
+
+    def test_other_positions_need_no_head(self, golden: Visitor) -> None:
+        golden.go("positions")
+        assert golden.page.locator("#head-more").is_disabled()
+        assert golden.page.text_content("#title") == "Positions"
+
+
+class TestOldTraces:
+    """Files of older versions."""
+
+    def test_open(self, visitor: Visitor) -> None:
+        visitor.open(json.loads((TESTS / "v0_1/trace.json").read_text(encoding="utf-8")))
+        for number, slug in enumerate(SLUGS):
+            visitor.go(f"{slug}&depth=3")
+            assert visitor.page.text_content("#number") == str(number)
+        assert badge(visitor) == "good"
+        assert not visitor.faults
 
 
 class TestNumbers:

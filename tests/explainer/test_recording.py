@@ -24,15 +24,18 @@ from torch import Tensor
 from glassformer.config import SearchConfig, TokenizerConfig
 from glassformer.errors import AddressError, ConfigError
 from glassformer.explainer.document import Document, EngineText, make_document
-from glassformer.explainer.explanation import explain, parse_forced
+from glassformer.explainer.explanation import explain
 from glassformer.explainer.pieces import cut_words
 from glassformer.explainer.recording import ROOT, Recording, record
 from glassformer.explainer.source import operation_source, statement
 from glassformer.model.operations import OPERATIONS
 from glassformer.model.transformer import Transformer
 from glassformer.search.beam import beam_search
+from glassformer.store.folder import About
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocab import EOS, PAD
+from glassformer.translate.engines.torch import TorchEngine
+from glassformer.translate.translator import Translator
 from tests.explainer.golden import SENTENCE, golden_document, golden_explanation, golden_translator
 from tests.models import EACH_CHOICE, build, ids, same
 from tests.translate.fakes import tokenizers
@@ -192,7 +195,11 @@ def test_words_are_forced_piece_by_piece() -> None:
     tokenizer = tokenizers().tgt
     pieces = tokenizer.encode("chat")
     assert len(pieces) > 1
-    assert parse_forced(["2=chat"], tokenizer) == dict(zip(range(2, 9), pieces, strict=False))
+    found = golden_translator().explain(SENTENCE, forced={2: "chat"}).subject.recording
+    assert found.forced == dict(zip(range(2, 9), pieces, strict=False))
+    assert found.tokens[2 : 2 + len(pieces)] == pieces
+    by_id = golden_translator().explain(SENTENCE, forced={2: pieces[0]}).subject.recording
+    assert by_id.forced == {2: pieces[0]}
 
 
 def floats(document: Document) -> NDArray[np.float32]:
@@ -335,8 +342,9 @@ def test_every_model_can_be_written_down(changes: dict[str, Any]) -> None:
     model = build(0, torch.float32, **{**changes, "src_vocab": 320, "tgt_vocab": 320})
     with torch.no_grad():
         model.output.weight[310:] = 0
-    forced = {0: 266, 2: 270, 3: 280}
-    document = explain(model, tokenizers(), SENTENCE, SearchConfig(width=2, max_length=4), forced=forced).document()
+    forced: dict[int, str | int] = {0: 266, 2: 270, 3: 280}
+    translator = Translator(TorchEngine([model]), tokenizers(), About(), 80, SearchConfig(width=2, max_length=4))
+    document = explain(translator, SENTENCE, forced=forced).document()
     assert len(document["vocabulary"]) == 320
     json.dumps(document, allow_nan=False)
 
@@ -400,7 +408,7 @@ def test_formulas_are_read_from_the_operations(name: str) -> None:
     first = found.source.splitlines()[0]
     assert lines[int(line) - 1].strip() == first
     assert found.source.splitlines()[-1].startswith("return ")
-    assert found.says == str(OPERATIONS[name].__doc__).splitlines()[0]
+    assert found.says == str(OPERATIONS[name].function.__doc__).splitlines()[0]
     assert statement(found.code).splitlines()[0] == first
 
 

@@ -215,10 +215,8 @@ def _rotate(place: _Place) -> _Parts:
     angle = place.position / 10000 ** (2 * pair / width)
     written = f"({place.position} / 10000 ** (2 × {pair} / {width}))"
     cos, sin = math.cos(angle), math.sin(angle)
-    if channel % 2:
-        parts = ((even, sin, "sin"), (odd, cos, "cos"))
-    else:
-        parts = ((even, cos, "cos"), (odd, -sin, "-sin"))
+    is_odd = channel % 2 == 1
+    parts = ((even, sin, "sin"), (odd, cos, "cos")) if is_odd else ((even, cos, "cos"), (odd, -sin, "-sin"))
     terms = [Term(x.value * turn, (x,), f"{number(x.value)} × {name}{written}") for x, turn, name in parts]
     formula = " + ".join(f"{x.name} × {name}(α)" for x, _, name in parts)
     return _Parts(f"{formula}, α = pos / 10000^(2i/K)", " + ".join(term.written for term in terms), terms)

@@ -1,4 +1,4 @@
-"""An explanation: a translation with every number computed on the way, for Python, notebooks, files and the terminal."""
+"""An explanation: a translation with every number computed on the way, for Python, notebooks, files and terminal."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _cutting(subject: Subject) -> Iterator[RenderableType]:
     yield Text(
         "A unigram model takes the cut with the highest sum of log-probabilities."
         if kind == "unigram"
-        else "BPE merges neighbours, the pair that was learned first at first."
+        else "BPE merges neighbours, the pair that was learned earliest first."
     )
     if kind == "unigram":
         rows = [
@@ -218,7 +218,7 @@ def _labels(axis: str, subject: Subject) -> list[str]:
 
 
 def _strongest(entry: Entry, subject: Subject, n_columns: int) -> str:
-    """Return the address of a number to show: the largest drawn, of the last row in the decoder, the last word in `out`."""
+    """Return the address of a number to show: the largest one drawn, or in `out` that of the last word."""
     value = entry.value[0][0] if entry.axes[0] == "head" else entry.value[0]
     last = len(value) - 1
     if entry.axes[-1] == "vocab":
@@ -256,7 +256,9 @@ def _all_heads(subject: Subject) -> Iterator[RenderableType]:
             pair = f"{queries[query]} → {keys[key]}"
             rows.append((f"{side}.{layer}.{kind}.h{head}", pair, f"{share:.0%}", f"{entropy:.2f}"))
     yield _rule("All layers and heads")
-    yield Text("The strongest pair of each head, and the mean entropy of its rows in nats (0: each row attends to one place).")
+    yield Text(
+        "The strongest pair of each head, and the mean entropy of its rows in nats (0: each row attends to one place)."
+    )
     yield Padding(table(("head", "attends", "share", "entropy"), rows), (1, 0, 0, 2))
 
 
