@@ -8,10 +8,9 @@ import pytest
 import typer
 
 from glassformer.cli import app
-from glassformer.cli.options import corpora, forced_tokens, model_and_text, search_names, search_settings
+from glassformer.cli.options import corpora, forced_words, model_and_text, search_names, search_settings
 from glassformer.config import SearchConfig
 from glassformer.errors import ConfigError, GlassformerError, UsageError
-from tests.translate.fakes import tokenizers
 
 CORPUS = "--format --languages --fields --swap"
 VERSION_0_1 = {
@@ -154,14 +153,11 @@ def test_wrong_search_words(word: str, complaint: str) -> None:
         search_settings(SearchConfig(), [word])
 
 
-def test_forced_words_become_tokens() -> None:
-    tokenizer = tokenizers().tgt
-    pieces = tokenizer.encode("chat")
-    assert len(pieces) > 1
-    assert forced_tokens(["2=chat"], tokenizer) == dict(enumerate(pieces, 2))
+def test_words_are_forced_at_steps() -> None:
+    assert forced_words(["2=chat", "5=a=b"]) == {2: "chat", 5: "a=b"}
     for word in ("house", "2=", "=house", "-1=house", "²=house"):
         with pytest.raises(UsageError, match="expected STEP=WORD"):
-            forced_tokens([word], tokenizer)
+            forced_words([word])
 
 
 def test_words_are_model_and_sentence(tmp_path: Path) -> None:

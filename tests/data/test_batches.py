@@ -262,7 +262,7 @@ def test_shares_of_a_batch_add_up_to_its_loss_and_gradient(world: int) -> None:
         for rank in range(size):
             batch = Batches(InMemory(shard), BatchConfig(max_tokens=100), rank=rank, world=size).read(0, 0)
             assert len(batch.src) > 0
-            hidden = model(batch.src, batch.tgt_in, batch.src_mask)
+            hidden = model.hidden(batch.src, batch.tgt_in, batch.src_mask)
             is_token = batch.tgt_out != PAD
             loss = cross_entropy(hidden[is_token], model.output.weight, model.output.bias, batch.tgt_out[is_token])
             loss.backward()  # type: ignore[no-untyped-call]

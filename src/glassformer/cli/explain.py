@@ -77,6 +77,7 @@ def explain(
     if with_weights and not (html or as_json):
         raise UsageError("--with-weights needs --html or --json")
     model, text = options.model_and_text(words or [], model, needs_text=not live)
+    forced = options.forced_words(force or ())
 
     from rich.console import Console
 
@@ -91,18 +92,15 @@ def explain(
             from glassformer.explainer.live import serve_page
 
             try:
-                serve_page(translator, text, name, browser, _log.info)
+                serve_page(translator, text, name, browser=browser)
             except KeyboardInterrupt:
                 _log.info("stopped")
             return
-        forced = options.forced_tokens(force or (), translator.tokenizers.tgt)
         explanation = translator.explain(text, reference=reference, forced=forced, name=name)
-        if html is not None:
-            explanation.to_html(html, with_weights or ())
-            _log.info("wrote %s", html)
-        if as_json is not None:
-            explanation.to_json(as_json, with_weights or ())
-            _log.info("wrote %s", as_json)
+        for path, write in ((html, explanation.to_html), (as_json, explanation.to_json)):
+            if path is not None:
+                write(path, with_weights or ())
+                _log.info("wrote %s", path)
         console = Console(highlight=False)
         if at is not None:
             show_cells(explanation, at, depth, console)

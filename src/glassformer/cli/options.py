@@ -12,7 +12,6 @@ from glassformer.errors import ConfigError, UsageError, nearest
 
 if TYPE_CHECKING:
     from glassformer.config import CorpusConfig, SearchConfig
-    from glassformer.text.tokenizer import Tokenizer
 
 Model = Annotated[str, typer.Argument(help="Model folder, or the name of a model.", metavar="MODEL")]
 Files = Annotated[
@@ -110,14 +109,14 @@ def search_settings(
     return SearchConfig.parse({**default.model_dump(), **changes}, "--search") if changes else default
 
 
-def forced_tokens(words: Sequence[str], tokenizer: Tokenizer) -> dict[int, int]:
-    """Read `--force STEP=WORD` words: the tokens of WORD come from that step on."""
-    forced: dict[int, int] = {}
+def forced_words(words: Sequence[str]) -> dict[int, str]:
+    """Read `--force STEP=WORD` words."""
+    forced = {}
     for word in words:
         step, _, text = word.partition("=")
         if not (step.isascii() and step.isdigit() and text):
             raise UsageError(f"--force {word}: expected STEP=WORD, such as 2=house")
-        forced.update(enumerate(tokenizer.encode(text), int(step)))
+        forced[int(step)] = text
     return forced
 
 

@@ -55,7 +55,7 @@ def loss_both_ways() -> Loss:
     src = torch.tensor([ids(FRENCH)])
     targets = torch.tensor([*ids(ENGLISH), EOS])
     shifted = torch.tensor([[specimen.start_id, *ids(ENGLISH)]])
-    one_pass = cross_entropy(specimen(src, shifted)[0], weight, bias, targets).item()
+    one_pass = cross_entropy(specimen.hidden(src, shifted)[0], weight, bias, targets).item()
     steps, state = [], specimen.start(specimen.encode(src))
     for token, target in zip(shifted[0], targets, strict=True):
         hidden, state = specimen.read(token.view(1, 1), state)
@@ -131,7 +131,7 @@ def learn_phrases(marks: tuple[int, ...] = (0, 20, 200)) -> list[Learned]:
         is_token = batch.tgt_out != PAD  # (B, T)
         learned = []
         for update in range(max(marks) + 1):
-            hidden = pocket(batch.src, batch.tgt_in, batch.src_mask)[is_token]
+            hidden = pocket.hidden(batch.src, batch.tgt_in, batch.src_mask)[is_token]
             loss = cross_entropy(hidden, pocket.output.weight, pocket.output.bias, batch.tgt_out[is_token])
             if update in marks:
                 learned.append(Learned(update, loss.item() / len(hidden), _say(pocket, batch.src, words)))
@@ -205,7 +205,7 @@ def sizes() -> Slots:
 def jane() -> Slots:
     """Row 24."""
     specimen = model(24)
-    hidden = specimen(torch.tensor([ids(FRENCH)]), torch.tensor([[specimen.start_id, *ids(ENGLISH)]]))[0]
+    hidden = specimen.hidden(torch.tensor([ids(FRENCH)]), torch.tensor([[specimen.start_id, *ids(ENGLISH)]]))[0]
     targets = torch.tensor([*ids(ENGLISH), EOS])
     loss = cross_entropy(hidden, specimen.output.weight, specimen.output.bias, targets) / len(targets)
     with Translator.load(engine="torch") as translator:

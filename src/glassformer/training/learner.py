@@ -51,13 +51,14 @@ class LossModule(nn.Module):
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device) -> None:
         super().__init__()
         self.model, self.smoothing = model, config.label_smoothing
+        self.hidden = torch.compile(model.hidden, dynamic=True) if config.compile else model.hidden
         self.device_type = device.type
         self.precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.precision)
 
     def forward(self, batch: Batch) -> Tensor:
         """Sum the loss over the target tokens of a batch."""
         with torch.autocast(self.device_type, self.precision) if self.precision else nullcontext():
-            hidden = self.model(batch.src, batch.tgt_in, batch.src_mask)  # (B, T, D)
+            hidden = self.hidden(batch.src, batch.tgt_in, batch.src_mask)  # (B, T, D)
         right = batch.tgt_out.flatten()
         where = (right != PAD).nonzero().squeeze(1)  # padding has no loss
         flat = hidden.flatten(0, 1)
@@ -73,8 +74,6 @@ class Learner:
     def __init__(self, model: Transformer, config: TrainingConfig, world: World, seed: int) -> None:
         self.config, self.world, self.seed = config, world, seed
         self.model = model.to(world.device)
-        if config.compile:
-            self.model.compile(dynamic=True)
         self.loss = distribute(LossModule(self.model, config, world.device), self.model, world, config.sharding)
         self.parameters = dict(self.model.named_parameters())
         self.optimizer = Adam(self.parameters.values(), config)

@@ -122,7 +122,7 @@ class Validator:
             numbers = order[start : start + _BATCH]
             sources, targets = ([side[i] for i in numbers] for side in (self.sources, self.targets))
             batch = collate(sources, targets, self.model.start_id).to(self.device)
-            hidden = self.model(batch.src, batch.tgt_in, batch.src_mask)
+            hidden = self.model.hidden(batch.src, batch.tgt_in, batch.src_mask)
             is_token = batch.tgt_out != PAD
             output = self.model.output
             loss = cross_entropy(hidden[is_token], output.weight, output.bias, batch.tgt_out[is_token])

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from glassformer.data.batches import collate
 from glassformer.model.scope import Scope
@@ -130,6 +131,11 @@ def _pointed_at(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.int64]
     model.read(batch.tgt_in, model.start(model.encode(batch.src, batch.src_mask), scope), scope)
     is_word = ((batch.src != PAD) & (batch.src != EOS))[:, None, None]  # (B, 1, 1, S)
     return np.stack([weights.masked_fill(~is_word, -1).argmax(dim=-1).cpu().numpy() for weights in seen.kept])
+
+
+def alignment_weights(weights: Tensor, head: int | None) -> Tensor:
+    """Return the attention (..., T, S) of one head of `weights` (..., H, T, S), or the mean over heads without one."""
+    return weights.mean(dim=-3) if head is None else weights[..., head, :, :]
 
 
 def word_pieces(text: str, spans: Sequence[Span]) -> list[Span]:

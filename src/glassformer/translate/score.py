@@ -72,7 +72,7 @@ def _score_window(
 def _log_probs(model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
     """Give the log-probability (B,) of each target."""
     batch = collate(sources, targets, model.start_id).to(model.output.weight.device)
-    hidden = model(batch.src, batch.tgt_in, batch.src_mask)  # (B, T, D)
+    hidden = model.hidden(batch.src, batch.tgt_in, batch.src_mask)  # (B, T, D)
     is_token = batch.tgt_out != PAD  # (B, T)
     chunks = zip(torch.split(hidden[is_token], _ROWS), torch.split(batch.tgt_out[is_token], _ROWS), strict=True)
     given = [model.output(rows).log_softmax(dim=-1).gather(1, ids.unsqueeze(1)).squeeze(1) for rows, ids in chunks]

@@ -216,32 +216,14 @@ class Translator:
         *,
         search: SearchConfig | None = None,
         reference: str | None = None,
-        forced: Mapping[int, int] | None = None,
+        forced: Mapping[int, str | int] | None = None,
         node: int | None = None,
         name: str = "",
     ) -> Explanation:
-        """Translate a sentence with our own model and keep every number on the way to it.
-
-        `forced` are tokens that must come, by step; `node` is a prefix of the beam to look at instead of the winner.
-        """
-        from glassformer.explainer.document import EngineText
+        """Translate a sentence and keep every number; see `glassformer.explainer.explanation.explain`."""
         from glassformer.explainer.explanation import explain
 
-        search = search or self.search
-        is_usual = not forced and node is None
-        engine = EngineText(self.engine_for(search), self.translate(text, search=search)) if is_usual else None
-        return explain(
-            self.model,
-            self.tokenizers,
-            self._read(text),
-            search,
-            about=self.about,
-            name=name,
-            reference=reference,
-            forced=forced,
-            node=node,
-            engine=engine,
-        )
+        return explain(self, text, search=search, reference=reference, forced=forced, node=node, name=name)
 
     def engine_for(self, search: SearchConfig) -> str:
         """Name the engine that a search goes to."""
