@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from glassformer.cli import app
-from glassformer.config import CorpusConfig, TokenizerConfig, preset
+from glassformer.config import CorpusConfig, SearchConfig, TokenizerConfig, preset
 from glassformer.data.pair import Pair
 from glassformer.errors import ConfigError, DataError, UsageError
 from glassformer.evaluation.evaluation import Evaluation, comet_score, evaluate, read_test
@@ -50,7 +50,7 @@ def pairs_of(folder: Path) -> list[Pair]:
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_a_model(folder: Path, engine: str) -> None:
     test = pairs_of(folder)
-    found = evaluate(str(folder / "model"), test, "13a", engine, ["width=2", "max_length=10"], 1, print)
+    found = evaluate(folder / "model", test, engine=engine, search={"width": 2, "max_length": 10}, threads=1)
     assert len(found.hypotheses) == len(test)
     assert found.scores == measure(found.hypotheses, [pair.tgt for pair in test])
     assert found.engine == engine
@@ -61,8 +61,17 @@ def test_a_model(folder: Path, engine: str) -> None:
     assert found.perplexity == pytest.approx(expected)
 
 
+def test_search_settings_are_values(folder: Path) -> None:
+    test, model = pairs_of(folder)[:1], folder / "model"
+    config = SearchConfig(width=2, max_length=5)
+    whole = evaluate(model, test, engine="torch", search=config)
+    assert whole.hypotheses == evaluate(model, test, engine="torch", search=config.model_dump()).hypotheses
+    with pytest.raises(ConfigError, match=r"search: .*did you mean width"):
+        evaluate(model, test, engine="torch", search={"widht": 2})
+
+
 def test_a_file_of_translations(folder: Path) -> None:
-    found = evaluate(str(folder / "right.txt"), pairs_of(folder), "13a", "auto", [], 0, print)
+    found = evaluate(str(folder / "right.txt"), pairs_of(folder))
     assert found.scores["BLEU"].value == pytest.approx(100)
     assert found.length_ratio == 1
     assert found.perplexity is found.seconds is None
@@ -71,12 +80,12 @@ def test_a_file_of_translations(folder: Path) -> None:
 def test_a_file_of_another_length(folder: Path) -> None:
     (folder / "short.txt").write_text("one\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"short\.txt has 1 lines, the test set 3 sentences"):
-        evaluate(str(folder / "short.txt"), pairs_of(folder), "13a", "auto", [], 0, print)
+        evaluate(str(folder / "short.txt"), pairs_of(folder))
 
 
 def test_an_empty_test_set(folder: Path) -> None:
     (folder / "empty.tsv").write_text("", encoding="utf-8")
-    with pytest.raises(DataError, match="no sentence pair"):
+    with pytest.raises(DataError, match="contains no sentence pairs"):
         read_test(CorpusConfig(path=folder / "empty.tsv"))
 
 
@@ -91,7 +100,7 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(folder: Path) -
     words = ["evaluate", str(folder / "right.txt"), "--test", str(folder / "test.tsv"), "--output", "no-folder/x"]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, DataError)
-    assert "there is no folder no-folder" in str(done.exception)
+    assert "the folder no-folder does not exist" in str(done.exception)
     assert done.stdout == ""
 
 
@@ -164,5 +173,5 @@ def test_comet_is_used_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "comet", types.SimpleNamespace(load_from_checkpoint=lambda path: Judge()))
     assert comet_score("file.ckpt", test, ["right", "wrong"]).value == 50
     monkeypatch.setitem(sys.modules, "comet", None)
-    with pytest.raises(DataError, match="unbabel-comet"):
+    with pytest.raises(DataError, match="COMET scores need the package unbabel-comet"):
         comet_score("file.ckpt", test, ["right", "wrong"])

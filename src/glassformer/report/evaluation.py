@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from glassformer.config import CorpusConfig
+from glassformer.config import CorpusConfig, SearchConfig
 from glassformer.errors import UsageError
 from glassformer.evaluation.evaluation import Evaluation, comet_score, evaluate, read_test
 from glassformer.evaluation.scores import METRICS, Comparison, check_tokenize, compare
 from glassformer.files import check_parent, write_text
 from glassformer.report.comparison import draw_comparison
+from glassformer.translate.filter import search_settings
 
 
 def evaluate_systems(
@@ -34,13 +35,16 @@ def evaluate_systems(
     if html is not None and len(systems) == 1:
         raise UsageError("--html shows two systems side by side: give --compare OTHER")
     check_tokenize(tokenize)
+    search_settings(search, SearchConfig())  # words that are wrong are found before the work
+    words = (word.partition("=") for word in search)
+    changes = {name.strip().replace("-", "_"): value.strip() for name, _, value in words}
     for path in filter(None, (output, html)):
         check_parent(path)
     test = read_test(corpus)
     found = []
     for system in systems:
         say(f"{system}: {len(test):,} sentences")
-        evaluation = evaluate(system, test, tokenize, engine, search, threads, say)
+        evaluation = evaluate(system, test, tokenize=tokenize, engine=engine, search=changes, threads=threads)
         if comet is not None:
             score = comet_score(comet, test, evaluation.hypotheses)
             evaluation = evaluation._replace(scores={**evaluation.scores, "COMET": score})
