@@ -47,7 +47,7 @@ def pairs_of(folder: Path) -> list[Pair]:
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_a_model(folder: Path, engine: str) -> None:
     test = pairs_of(folder)
-    found = evaluate(str(folder / "model"), test, engine=engine, search=SearchConfig(width=2, max_length=10), threads=1)
+    found = evaluate(folder / "model", test, engine=engine, search={"width": 2, "max_length": 10}, threads=1)
     assert len(found.hypotheses) == len(test)
     assert found.scores == measure(found.hypotheses, [pair.tgt for pair in test])
     assert found.engine == engine
@@ -56,6 +56,15 @@ def test_a_model(folder: Path, engine: str) -> None:
     scores = list(score_pairs(load_model(folder / "model"), Tokenizers.load(folder / "model"), test))
     expected = perplexity(sum(s.log_prob for s in scores), sum(s.n_tokens for s in scores))
     assert found.perplexity == pytest.approx(expected)
+
+
+def test_search_settings_are_values(folder: Path) -> None:
+    test, model = pairs_of(folder)[:1], folder / "model"
+    config = SearchConfig(width=2, max_length=5)
+    whole = evaluate(model, test, engine="torch", search=config)
+    assert whole.hypotheses == evaluate(model, test, engine="torch", search=config.model_dump()).hypotheses
+    with pytest.raises(ConfigError, match=r"search: .*did you mean width"):
+        evaluate(model, test, engine="torch", search={"widht": 2})
 
 
 def test_a_file_of_translations(folder: Path) -> None:
@@ -73,7 +82,7 @@ def test_a_file_of_another_length(folder: Path) -> None:
 
 def test_an_empty_test_set(folder: Path) -> None:
     (folder / "empty.tsv").write_text("", encoding="utf-8")
-    with pytest.raises(DataError, match="no sentence pair"):
+    with pytest.raises(DataError, match="contains no sentence pairs"):
         read_test(CorpusConfig(path=folder / "empty.tsv"))
 
 
@@ -148,5 +157,5 @@ def test_comet_is_used_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "comet", types.SimpleNamespace(load_from_checkpoint=lambda path: Judge()))
     assert comet_score("file.ckpt", test, ["right", "wrong"]).value == 50
     monkeypatch.setitem(sys.modules, "comet", None)
-    with pytest.raises(DataError, match="unbabel-comet"):
+    with pytest.raises(DataError, match="COMET scores need the package unbabel-comet"):
         comet_score("file.ckpt", test, ["right", "wrong"])

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from glassformer.cli import options
 from glassformer.errors import UsageError
-
-if TYPE_CHECKING:
-    from glassformer.config import SearchConfig
 
 app = typer.Typer()
 
@@ -73,6 +70,7 @@ def evaluate(
     if html is not None and compare is None:
         raise UsageError("--html needs --compare: the page shows two systems side by side")
     check_tokenize(tokenize)
+    changes = options.search_changes(search, beam)
     for path in filter(None, (output, html)):
         check_parent(path)
     (corpus,) = options.corpora([test], file_format=file_format, swap=swap, fields=fields, languages=languages)
@@ -80,8 +78,7 @@ def evaluate(
     found = []
     for name in filter(None, (system, compare)):
         _log.info("%s: %s sentences", name, f"{len(pairs):,}")
-        settings = _search(name, search, beam)
-        evaluation = evaluate_system(name, pairs, tokenize=tokenize, engine=engine, search=settings, threads=threads)
+        evaluation = evaluate_system(name, pairs, tokenize=tokenize, engine=engine, search=changes, threads=threads)
         if comet is not None:
             score = comet_score(comet, pairs, evaluation.hypotheses)
             evaluation = evaluation._replace(scores={**evaluation.scores, "COMET": score})
@@ -100,14 +97,3 @@ def evaluate(
         typer.echo(json.dumps(facts, ensure_ascii=False))
     else:
         show_evaluations(found, comparisons, Console())
-
-
-def _search(system: str, words: list[str] | None, beam: int | None) -> SearchConfig | None:
-    """Change a model's own search settings as the options say; a file of translations has none."""
-    if Path(system).is_file() or not (words or beam):
-        return None
-
-    from glassformer.store.folder import read_config
-    from glassformer.translate.translator import DEFAULT_SEARCH
-
-    return options.search_settings(read_config(system).about.search or DEFAULT_SEARCH, words, beam)

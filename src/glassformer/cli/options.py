@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -89,10 +89,10 @@ def on_fault(strict: bool) -> Literal["skip", "fail"]:
     return "fail" if strict else "skip"
 
 
-def search_settings(
-    default: SearchConfig, words: Sequence[str] | None, beam: int | None = None, length_penalty: float | None = None
-) -> SearchConfig:
-    """Return `default` changed by `--search NAME=VALUE` words and by the options that name one setting."""
+def search_changes(
+    words: Sequence[str] | None, beam: int | None = None, length_penalty: float | None = None
+) -> dict[str, Any]:
+    """Read `--search NAME=VALUE` words and the options that stand for one search setting."""
     from glassformer.config import SearchConfig
 
     changes: dict[str, Any] = {}
@@ -104,9 +104,16 @@ def search_settings(
         if not has_value:
             raise UsageError(f"--search {word}: expected {name}=VALUE")
         changes[name] = value.strip()
-    options: Mapping[str, Any] = {"width": beam, "length_penalty": length_penalty}
-    changes |= {name: value for name, value in options.items() if value is not None}
-    return SearchConfig.parse({**default.model_dump(), **changes}, "--search") if changes else default
+    options = {"width": beam, "length_penalty": length_penalty}
+    return changes | {name: value for name, value in options.items() if value is not None}
+
+
+def search_settings(
+    default: SearchConfig, words: Sequence[str] | None, beam: int | None = None, length_penalty: float | None = None
+) -> SearchConfig:
+    """Return `default` with the changes of the search options."""
+    changes = search_changes(words, beam, length_penalty)
+    return type(default).parse({**default.model_dump(), **changes}, "--search") if changes else default
 
 
 def forced_words(words: Sequence[str]) -> dict[int, str]:

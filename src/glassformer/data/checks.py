@@ -9,7 +9,11 @@ import re
 import unicodedata
 from collections import Counter
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Final, NamedTuple
+
+from ftfy import fix_encoding
+from ftfy.chardata import UTF8_CLUES
 
 from glassformer.config import DoctorConfig
 from glassformer.data.pair import excerpt
@@ -181,72 +185,31 @@ def check_odd_spaces(src: str, tgt: str) -> Finding | None:
     return Finding(Kind.ODD_SPACE, f"{len(found)} × {' '.join(sorted(set(found)))}", len(found))
 
 
-def _as_windows(first: int, last: int) -> str:
-    """The characters that bytes become when they are read as Windows-1252, where its gaps are Latin-1."""
-    return "".join(bytes([b]).decode("cp1252", "ignore") or chr(b) for b in range(first, last + 1))
-
-
-_CONTINUATION: Final = re.escape(_as_windows(0x80, 0xBF)) + "\x80-\x9f"  # read as Windows-1252, or as Latin-1
-_TWO: Final = re.escape(_as_windows(0xC2, 0xDF))
-_THREE: Final = re.escape(_as_windows(0xE0, 0xEF))
-_FOUR: Final = re.escape(_as_windows(0xF0, 0xF4))
-_SUSPECT: Final = re.compile(f"[{_TWO}{_THREE}{_FOUR}][{_CONTINUATION}]")
-_MISREAD: Final = re.compile(
-    f"(?:[{_TWO}][{_CONTINUATION}]|[{_THREE}][{_CONTINUATION}]{{2}}|[{_FOUR}][{_CONTINUATION}]{{3}})+"
+_SUSPECT: Final = re.compile(
+    "[{utf8_first_of_2}][{utf8_continuation}]|[{utf8_first_of_3}{utf8_first_of_4}][{utf8_continuation}]{{2}}".format(
+        **UTF8_CLUES
+    )
 )
-# Of these, any may rightly stand behind a capital: CAFÉ’S, « MUSÉE », É…
-_BEHIND_A_CAPITAL: Final = "’‘“”«»‹›–—…™ \xa0„"
 _LOST: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def check_mojibake(src: str, tgt: str) -> Finding | None:
-    """Does a text hold UTF-8 that was read as Windows-1252 (cafÃ© for café), or characters that were lost (�)?"""
+    """Does a text hold UTF-8 that was decoded as something else (cafÃ© for café), or characters that were lost (�)?"""
     if src.isascii() and tgt.isascii():
         return None
     n_lost = src.count(_LOST) + tgt.count(_LOST)
     if n_lost:
         return Finding(Kind.MOJIBAKE, f"{n_lost} × {_LOST}", n_lost)
-    misread = [text for side in (src, tgt) for text in _misread(side)]
-    if not misread:
-        return None
-    shown = ", ".join(f"{text} for {_reread(text)}" for text in misread[:3])
-    return Finding(Kind.MOJIBAKE, excerpt(shown), len(misread))
+    words = [*_misread(src), *_misread(tgt)]
+    return Finding(Kind.MOJIBAKE, excerpt(", ".join(words[:3])), len(words)) if words else None
 
 
 def _misread(text: str) -> list[str]:
-    """List the stretches that are letters, quotes or dashes when their bytes are read as UTF-8."""
-    found: list[str] = []
-    if not _SUSPECT.search(text):
-        return found
-    for match in _MISREAD.finditer(text):
-        meant = _reread(match[0])
-        if meant is None or any(unicodedata.category(character)[0] in "CM" for character in meant):
-            continue
-        if not _is_chance(match[0], text[: match.start()][-1:]):
-            found.append(match[0])
-    return found
-
-
-def _is_chance(misread: str, before: str) -> bool:
-    """Is it a capital that ends a word, and a sign behind it? In Â and Ã only words all in capitals end."""
-    if len(misread) != 2 or misread[1] not in _BEHIND_A_CAPITAL:
-        return False
-    return before.isupper() if misread[0] in "ÂÃ" else not before.islower()
-
-
-def _reread(text: str) -> str | None:
-    packed = b"".join(_byte(character) for character in text)
-    try:
-        return packed.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _byte(character: str) -> bytes:
-    try:
-        return character.encode("cp1252")
-    except UnicodeEncodeError:
-        return character.encode("latin-1")  # the gaps of cp1252
+    """List the words that ftfy would decode again, each with what it meant."""
+    if not _SUSPECT.search(text):  # ftfy's own verdict takes much longer
+        return []
+    words = zip_longest(text.split(), fix_encoding(text).split(), fillvalue="")
+    return [f"{word} for {meant}" for word, meant in words if word != meant]
 
 
 _PLACEHOLDER: Final = re.compile(

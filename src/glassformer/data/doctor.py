@@ -38,7 +38,7 @@ from glassformer.data.checks import (
 from glassformer.data.clean import CleanCorpus
 from glassformer.data.fingerprints import Fingerprints, fingerprint
 from glassformer.data.formats import Faults, OnFault, open_corpora
-from glassformer.data.languages import MIN_PAIRS, Judge, Profiles
+from glassformer.data.languages import MIN_PAIRS, Judge
 from glassformer.data.lengths import Shape
 from glassformer.data.lines import Watch, no_watch
 from glassformer.data.pair import Pair
@@ -46,7 +46,6 @@ from glassformer.errors import DataError, UsageError, nearest
 
 _BATCH: Final = 1024  # pairs that are judged together, at most
 _BATCH_LENGTH: Final = 1 << 18  # and their characters, at most, unless one pair has more
-_LEARNED: Final = 15  # of the first 2^15 pairs each is learned from, of the second every one, of the third every second
 _SAMPLE: Final = 4096  # pairs from which it is seen what is usual
 _N_EXAMPLES: Final = 5
 _NUMBER: Final = re.compile(r"\d+")
@@ -201,35 +200,26 @@ class _Usual(NamedTuple):
 
 
 def _learn(pairs: Iterable[Pair]) -> _Usual:
-    profiles = Profiles()
-    sample: list[tuple[str, str, float]] = []  # the normal forms and the ratio of pairs, evenly spread
-    n_learned, stride = 0, 1
-    for batch in _batches(_thin(pairs)):
-        forms = [(normal_form(pair.src), normal_form(pair.tgt)) for pair in batch]
-        profiles.learn([src for src, _ in forms], [tgt for _, tgt in forms])
-        for pair, (src, tgt) in zip(batch, forms, strict=True):
-            if n_learned % stride == 0:
-                sample.append((src, tgt, math.log(len(pair.src) / len(pair.tgt))))
-            n_learned += 1
-        while len(sample) > 2 * _SAMPLE:
-            sample = sample[::2]
-            stride *= 2
+    sample: list[Pair] = []  # evenly spread over the corpus
+    stride = 1
+    for number, pair in enumerate(pairs):
+        if number % stride == 0:
+            sample.append(pair)
+            if len(sample) == 2 * _SAMPLE:
+                sample = sample[::2]
+                stride *= 2
     if not sample:
         return _Usual(1.0, None, "no pairs")
-    ratio = math.exp(float(np.median([log_ratio for _, _, log_ratio in sample])))
-    if n_learned < MIN_PAIRS:
-        return _Usual(ratio, None, f"not judged: fewer than {MIN_PAIRS:,} pairs to learn from")
-    judge = profiles.judge([src for src, _, _ in sample], [tgt for _, tgt, _ in sample])
-    if judge is None:
-        return _Usual(ratio, None, "not judged: the two sides look like one language")
-    return _Usual(ratio, judge, f"learned from {n_learned:,} pairs")
-
-
-def _thin(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Leave out the more pairs the further on they stand: some ten thousand show what a language looks like."""
-    for number, pair in enumerate(pairs):
-        if number % max(number >> _LEARNED, 1) == 0:
-            yield pair
+    ratio = math.exp(float(np.median([math.log(len(pair.src) / len(pair.tgt)) for pair in sample])))
+    if len(sample) < MIN_PAIRS:
+        return _Usual(ratio, None, f"not judged: fewer than {MIN_PAIRS} pairs")
+    src, tgt = [pair.src for pair in sample], [pair.tgt for pair in sample]
+    judge = Judge(src, tgt, (list(map(normal_form, src)), list(map(normal_form, tgt))))
+    if not all(judge.languages):
+        return _Usual(ratio, None, "not judged: the texts of a side are in no one language")
+    if judge.languages[0] == judge.languages[1]:
+        return _Usual(ratio, None, f"not judged: both sides look like {judge.languages[0]}")
+    return _Usual(ratio, judge, " and ".join(judge.languages))
 
 
 def _batches(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
@@ -310,7 +300,9 @@ class _Examination:
             for i, pair in enumerate(batch)
             if src[i] != tgt[i] and len(pair.src) <= longest and len(pair.tgt) <= longest
         ]
-        verdicts = self._usual.judge.judge([src[i] for i in places], [tgt[i] for i in places])
+        verdicts = self._usual.judge.judge(
+            [(batch[i].src, batch[i].tgt) for i in places], [(src[i], tgt[i]) for i in places]
+        )
         return {places[position]: finding for position, finding in verdicts.items()}
 
     def _texts(self, pair: Pair, forms: tuple[str, str], language: Finding | None) -> Iterator[Finding]:

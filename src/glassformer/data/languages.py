@@ -1,139 +1,100 @@
-"""Which side's language a text looks like, learned from the corpus itself.
+"""Pairs in the wrong language, by py3langid.
 
-Overlapping runs of four bytes (UTF-8, words only) are counted on each side, in hashed buckets. A run that is frequent
-on one side and rare on the other speaks for the first; where nearly all are rare, it is some other script or language.
-So nothing is fetched, and it works for languages that nobody has listed. A third language among the pairs is also known
-by its function words.
+py3langid takes longer to read a text than all other checks together, so it is asked only about suspects: texts whose
+runs of four bytes (UTF-8, words only) are rarer on their side of the corpus, or more like the other side's, than usual.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.data.checks import Finding, Kind
-from glassformer.data.function_words import other_language, usual_language
 
-MIN_PAIRS: Final = 1000  # below this, what a language looks like cannot be learned
+MIN_PAIRS: Final = 100  # below this, what is usual in a corpus is unknown
 
-_BITS: Final = 18
+_BITS: Final = 18  # runs are counted in 2^18 hashed buckets
 _N: Final = 4
 _SPACE: Final = 32
 _MULTIPLIER: Final = np.uint32(2654435761)  # Knuth's: spreads runs over the buckets
 _LETTERS: Final = np.array([_SPACE if byte < ord("A") else byte for byte in range(256)], np.uint8)  # no digits
+_SMOOTHING: Final = 5.0  # counts added to each bucket, so that no text vouches for itself
+_RARER: Final = 0.75  # nats per run below the usual frequency that make a suspect
+_LESS_ALIKE: Final = 0.5  # share of the usual likeness to its own side below which a text is a suspect
 
-_SMOOTHING: Final = 5.0  # a run must be met often before it speaks, so that no text testifies for itself
-_MIN_RUNS: Final = 20  # shorter texts are not judged
-_MARGIN: Final = 0.25  # how far on the wrong side of 0, as a share of how far on the right side texts usually are
-_MIN_SEPARATION: Final = 0.4  # nats a run; if texts are usually nearer to 0, the sides are (nearly) in one language
-_SHARE_OF_STRANGERS: Final = 0.2  # the least familiar texts, of which the function words are looked at
-_UNFAMILIAR: Final = 4.0  # nats a run: its runs are e^4 = 55 times rarer than those of the usual text
-
-
-class _Scores(NamedTuple):
-    """A number for each of some texts, as means over the runs of a text."""
-
-    likeness: NDArray[np.float64]  # above 0 like the source side, below like the target side
-    familiarity: NDArray[np.float64]  # log-frequency of its runs on its own side
-    is_long: NDArray[np.bool_]  # long enough to be judged
-
-
-class Profiles:
-    """What the two sides look like, as it is being learned."""
-
-    def __init__(self) -> None:
-        self._counts = np.zeros((2, 1 << _BITS), np.int64)
-        self._n_pairs = 0
-
-    def learn(self, src: Sequence[str], tgt: Sequence[str]) -> None:
-        """Count the runs of more texts, given in their normal forms."""
-        self._n_pairs += len(src)
-        for side, forms in enumerate((src, tgt)):
-            buckets, _ = _runs(forms)
-            self._counts[side] += np.bincount(buckets, minlength=1 << _BITS)
-
-    def judge(self, src: Sequence[str], tgt: Sequence[str]) -> Judge | None:
-        """Make a judge, set to what is usual in a sample of the corpus; None if the sides cannot be told apart."""
-        if self._n_pairs < MIN_PAIRS:
-            return None
-        judge = Judge(self._counts, src, tgt)
-        return judge if judge.separation >= _MIN_SEPARATION else None
+_IDENTIFIED: Final = 256  # texts of each side that tell its language
+_MIN_LENGTH: Final = 12  # characters; shorter texts could be in several languages
+_IMPROBABLE: Final = 0.003  # probability of its side's language below which a text is in the wrong one
+_UNLIKELY: Final = 0.03  # the same for the words that the other side does not have
 
 
 class Judge:
-    """Tells by the look of a text which side it belongs to."""
+    """Finds pairs with a side in another language than is usual on that side."""
 
-    def __init__(self, counts: NDArray[np.int64], src: Sequence[str], tgt: Sequence[str]) -> None:
-        per_million = counts * (1e6 / counts.sum(axis=1, keepdims=True).clip(1))
-        weight = 1e6 / counts.sum(axis=1).clip(1).mean()  # of one count, in counts per million
-        smoothed = np.log(per_million + _SMOOTHING * weight)
-        self._likeness = (smoothed[0] - smoothed[1]).astype(np.float32)
-        self._familiarity = smoothed.astype(np.float32)
-        likeness, familiarity = [], []
-        for side, forms in enumerate((src, tgt)):
-            scores = self._score(forms, side)
-            likeness.append(_quantile(scores.likeness[scores.is_long], 0.5))
-            familiarity.append(scores.familiarity[scores.is_long])
-        self.separation = min(likeness[0], -likeness[1])
-        self._margin = _MARGIN * self.separation
-        self._usual = usual_language(src), usual_language(tgt)
-        self._strange = [_quantile(values, _SHARE_OF_STRANGERS) for values in familiarity]
-        self._unfamiliar = [_quantile(values, 0.5) - _UNFAMILIAR for values in familiarity]
+    def __init__(self, src: Sequence[str], tgt: Sequence[str], forms: tuple[Sequence[str], Sequence[str]]) -> None:
+        """Learn what is usual from sample texts and their normal forms."""
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]
 
-    def judge(self, src: Sequence[str], tgt: Sequence[str]) -> dict[int, Finding]:
-        """Give, by position, what is wrong with pairs of normal forms.
+        self._identifier: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        self.languages = self._usual_language(src), self._usual_language(tgt)
+        counts = np.array([np.bincount(_runs(side)[0], minlength=1 << _BITS) for side in forms])
+        per_million = 1e6 / counts.sum(axis=1, keepdims=True).clip(1)
+        self._frequency = np.log((counts + _SMOOTHING) * per_million).astype(np.float32)  # (2, buckets)
+        medians = [np.median(self._score(side, number), axis=1) for number, side in enumerate(forms)]
+        self._limits = [(frequency - _RARER, _LESS_ALIKE * likeness) for frequency, likeness in medians]
 
-        A suspect is judged again without the words that both sides share: names and code are in no language.
-        """
-        suspects = list(self._verdicts(src, tgt))
-        own_words = [_without_shared(src[i], tgt[i]) for i in suspects]
-        verdicts = self._verdicts([own for own, _ in own_words], [own for _, own in own_words])
-        return {suspects[position]: finding for position, finding in verdicts.items()}
+    def judge(self, texts: Sequence[tuple[str, str]], forms: Sequence[tuple[str, str]]) -> dict[int, Finding]:
+        """Return, by position, what is wrong with pairs, given with their normal forms."""
+        findings: dict[int, Finding] = {}
+        for side in (1, 0):
+            for i in self._suspects([pair[side] for pair in forms], side):
+                finding = self._identify(texts[i], side)
+                if finding is not None:
+                    findings[i] = finding
+        return findings
 
-    def _verdicts(self, src: Sequence[str], tgt: Sequence[str]) -> dict[int, Finding]:
-        if not src:
-            return {}
-        sides = self._score(src, 0), self._score(tgt, 1)
-        is_wrong = (
-            sides[0].is_long & (sides[0].likeness < -self._margin),
-            sides[1].is_long & (sides[1].likeness > self._margin),
-        )
-        verdicts = {}
-        for side, name, forms in ((1, "target", tgt), (0, "source", src)):
-            usual = self._usual[side]
-            familiarity = np.where(sides[side].is_long, sides[side].familiarity, np.inf)
-            for i in map(int, np.flatnonzero(familiarity < self._strange[side])):
-                language = None if usual is None else other_language(forms[i], usual)
-                if language is not None:
-                    verdicts[i] = Finding(Kind.WRONG_LANGUAGE, f"{name} looks like {language}", len(forms[i]))
-                elif familiarity[i] < self._unfamiliar[side]:
-                    verdicts[i] = Finding(Kind.WRONG_LANGUAGE, f"{name} looks like neither side's", len(forms[i]))
-        for i in map(int, np.flatnonzero(is_wrong[0] | is_wrong[1])):
-            severity = len(src[i]) + len(tgt[i])
-            if is_wrong[0][i] and is_wrong[1][i]:
-                verdicts[i] = Finding(Kind.SWAPPED, "each side looks like the other's language", severity)
-            elif is_wrong[0][i]:
-                verdicts[i] = Finding(Kind.WRONG_LANGUAGE, "source looks like the target's", severity)
-            else:
-                verdicts[i] = Finding(Kind.WRONG_LANGUAGE, "target looks like the source's", severity)
-        return verdicts
+    def _identify(self, texts: tuple[str, str], side: int) -> Finding | None:
+        language, other = self.languages[side], self.languages[1 - side]
+        own_words = _without_shared(*texts)[side]  # names and code are in no language
+        if len(own_words) < _MIN_LENGTH or self._probability(texts[side], language) >= _IMPROBABLE:
+            return None
+        if self._probability(own_words, language) >= _UNLIKELY:
+            return None
+        length = sum(map(len, texts))
+        found, opposite = (self._identifier.classify(texts[number])[0] for number in (side, 1 - side))
+        if (found, opposite) == (other, language):
+            return Finding(Kind.SWAPPED, "each side looks like the other's language", length)
+        name = ("source", "target")[side]
+        return Finding(Kind.WRONG_LANGUAGE, f"{name} looks like {found}, not {language}", length)
 
-    def _score(self, forms: Sequence[str], side: int) -> _Scores:
+    def _probability(self, text: str, language: str) -> float:
+        return float(dict(self._identifier.rank(text))[language])
+
+    def _usual_language(self, texts: Sequence[str]) -> str:
+        """Identify most of some sample texts; return an empty string if they do not agree."""
+        some = texts[:: -(-len(texts) // _IDENTIFIED)]
+        language, count = Counter(self._identifier.classify(text)[0] for text in some).most_common(1)[0]
+        return str(language) if 2 * count > len(some) else ""
+
+    def _suspects(self, forms: Sequence[str], side: int) -> list[int]:
+        frequency, likeness = self._score(forms, side)
+        is_suspect = (frequency < self._limits[side][0]) | (likeness < self._limits[side][1])
+        return [int(i) for i in np.flatnonzero(is_suspect)]
+
+    def _score(self, forms: Sequence[str], side: int) -> NDArray[np.float64]:
+        """Return the mean log-frequency of each text's runs on its own side, and how far it is above the other's."""
         buckets, ends = _runs(forms)
-        n_runs = np.diff(ends, prepend=0)
-        divisor = n_runs.clip(1)
-        return _Scores(
-            _sums(self._likeness[buckets], ends) / divisor,
-            _sums(self._familiarity[side][buckets], ends) / divisor,
-            n_runs >= _MIN_RUNS,
-        )
+        own, other = (_sums(self._frequency[number][buckets], ends) for number in (side, 1 - side))
+        scores: NDArray[np.float64] = np.array([own, own - other]) / np.diff(ends, prepend=0).clip(1)
+        return scores
 
 
 def _runs(forms: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Give the bucket of each run of four bytes in some texts, and after which of them each text ends."""
+    """Return the bucket of each run of four bytes in some texts, and the number of runs up to the end of each text."""
     packed = [f"  {form}   ".encode() for form in forms]  # no run holds two letters of one text and one of the next
     letters = _LETTERS[np.frombuffer(b"".join(packed), np.uint8)].astype(np.uint32)
     if len(letters) < _N:
@@ -157,10 +118,7 @@ def _sums(values: NDArray[np.float32], ends: NDArray[np.int64]) -> NDArray[np.fl
 
 
 def _without_shared(src: str, tgt: str) -> tuple[str, str]:
+    """Leave out the words that both sides have."""
     src_words, tgt_words = src.split(), tgt.split()
     shared = set(src_words) & set(tgt_words)
     return " ".join(w for w in src_words if w not in shared), " ".join(w for w in tgt_words if w not in shared)
-
-
-def _quantile(values: NDArray[np.float64], share: float) -> float:
-    return float(np.quantile(values, share)) if len(values) else 0.0

@@ -1,6 +1,6 @@
-"""A system on a test set: its translations, their scores, how surprised it is by the references, and how fast it is.
+"""Evaluate a system on a test set: translations, scores, perplexity of the references and speed.
 
-A system is a model folder, or a file of translations that anything made, a line for each sentence of the test set.
+A system is a model folder, or a file with one translation per line of the test set.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,25 +28,25 @@ _log = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
-    """What came of a system on a test set."""
+    """The results of a system on a test set."""
 
     name: str
     hypotheses: list[str]
     scores: dict[str, Score]
-    length_ratio: float  # of words, against the references
-    perplexity: float | None = None  # of the references; None for a file
-    seconds: float | None = None  # of translating
+    length_ratio: float  # words of the translations over words of the references
+    perplexity: float | None = None  # of the references; None for a file of translations
+    seconds: float | None = None  # spent translating
     engine: str = ""
-    n_cut_off: int = 0  # by the length limit
-    n_looped: int = 0
+    n_cut_off: int = 0  # translations that reached max_length
+    n_looped: int = 0  # translations that repeat themselves
 
     @property
     def sentences_per_second(self) -> float | None:
-        """How fast it translated."""
+        """Translation speed; None for a file of translations."""
         return None if self.seconds is None else len(self.hypotheses) / max(self.seconds, 1e-9)
 
     def entry(self) -> dict[str, Any]:
-        """Give everything but the translations, for machines."""
+        """Return everything but the translations as plain values, for JSON."""
         return {
             "system": self.name,
             "sentences": len(self.hypotheses),
@@ -62,46 +62,54 @@ class Evaluation(NamedTuple):
 
 
 def read_test(corpus: CorpusConfig, on_fault: OnFault = "fail") -> list[Pair]:
-    """Read a test set, all of it: a sentence that is left out would shift the others against a file."""
+    """Read all pairs of a test set; by default a faulty line is an error, since skipping it would shift the others."""
     pairs = list(open_corpus(corpus, Faults(), on_fault))
     if not pairs:
-        raise DataError(f"{corpus.path} holds no sentence pair to evaluate on")
+        raise DataError(f"{corpus.path} contains no sentence pairs to evaluate on")
     return pairs
 
 
 def evaluate(
-    system: str,
+    system: str | Path,
     test: Sequence[Pair],
     *,
     tokenize: str = "13a",
     engine: str = "auto",
-    search: SearchConfig | None = None,
+    search: SearchConfig | Mapping[str, Any] | None = None,
     threads: int = 0,
 ) -> Evaluation:
-    """Translate and score, if `system` is a model folder; score, if it is a file of translations.
+    """Translate a test set with a model and score the result, or score a file of translations.
 
-    `search` replaces the model's own search settings.
+    A mapping in `search` overrides single settings of the model's own search.
     """
-    path = Path(system)
+    path, name = Path(system), str(system)
     if path.is_file():
-        return with_scores(Evaluation(system, list(_lines(path, len(test))), {}, math.nan), test, tokenize)
+        return with_scores(Evaluation(name, _lines(path, len(test)), {}, math.nan), test, tokenize)
     folder = find_model(path)
-    with Translator.load(folder, engine, search, threads, say=_log.info, split=False) as translator:
+    with Translator.load(folder, engine=engine, threads=threads, split=False) as translator:
+        settings = _search(search, translator.search)
         start = time.perf_counter()
-        found = translator.results([pair.src for pair in test])
+        found = translator.results([pair.src for pair in test], search=settings)
         seconds = time.perf_counter() - start
+        _log.info("%s: %d sentences translated in %.1f s", name, len(test), seconds)
         evaluation = Evaluation(
-            system,
+            name,
             [translation.text for translation in found],
             {},
             math.nan,
             _perplexity(folder, test),
             seconds,
-            translator.engine_for(translator.search),
+            translator.engine_for(settings),
             sum(not translation.ended for translation in found),
             sum(translation.looped for translation in found),
         )
     return with_scores(evaluation, test, tokenize)
+
+
+def _search(search: SearchConfig | Mapping[str, Any] | None, default: SearchConfig) -> SearchConfig:
+    if isinstance(search, SearchConfig):
+        return search
+    return SearchConfig.parse({**default.model_dump(), **search}, "search") if search else default
 
 
 def with_scores(evaluation: Evaluation, test: Sequence[Pair], tokenize: str) -> Evaluation:
@@ -113,17 +121,17 @@ def with_scores(evaluation: Evaluation, test: Sequence[Pair], tokenize: str) -> 
 
 
 def comet_score(model: str, test: Sequence[Pair], hypotheses: Sequence[str]) -> Score:
-    """Score by COMET (Rei et al. 2020), if that package is installed; `model` is a checkpoint file of it."""
+    """Score by COMET (Rei et al. 2020) with a checkpoint file; needs the package unbabel-comet."""
     try:
         import comet  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
-        raise DataError("COMET needs the package unbabel-comet, which is not installed") from None
-    judge = comet.load_from_checkpoint(model)
+        raise DataError("COMET scores need the package unbabel-comet: pip install unbabel-comet") from None
+    scorer = comet.load_from_checkpoint(model)
     rows = [{"src": pair.src, "mt": text, "ref": pair.tgt} for pair, text in zip(test, hypotheses, strict=True)]
-    return Score(100 * float(judge.predict(rows, gpus=0, progress_bar=False).system_score), f"model:{model}")
+    return Score(100 * float(scorer.predict(rows, gpus=0, progress_bar=False).system_score), f"model:{model}")
 
 
-def _lines(path: Path, expected: int) -> Iterator[str]:
+def _lines(path: Path, expected: int) -> list[str]:
     try:
         with open_bytes(path) as file:
             text = file.read().decode("utf-8", "replace")
@@ -133,9 +141,9 @@ def _lines(path: Path, expected: int) -> Iterator[str]:
     if len(lines) != expected:
         raise DataError(
             f"{path} has {len(lines):,} lines, the test set {expected:,} sentences; "
-            f"it is neither a model folder (no {CONFIG}) nor a translation of this test set"
+            f"expected a model folder (with {CONFIG}) or one translation per sentence"
         )
-    yield from lines
+    return lines
 
 
 def _perplexity(folder: Path, test: Sequence[Pair]) -> float:

@@ -1,4 +1,4 @@
-"""Scores of translations against references, by sacreBLEU, each with the signature that makes it comparable."""
+"""Scores of translations against references by sacreBLEU, with the signatures that make them comparable."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ _N_SAMPLES: Final = 1000  # of the paired bootstrap, Koehn 2004
 
 
 class Score(NamedTuple):
-    """A number and how it was computed."""
+    """A value and the signature of how it was computed."""
 
     value: float
     signature: str
 
 
 class Comparison(NamedTuple):
-    """How another system stands to a first one by one metric, judged by the paired bootstrap (Koehn 2004)."""
+    """Two systems compared by one metric with the paired bootstrap (Koehn 2004)."""
 
     metric: str
     first: float
     other: float
     first_interval: float  # half the width of the 95 % interval
     other_interval: float
-    p_value: float  # of a difference as large as this, if there were none
+    p_value: float  # of a difference this large under the null hypothesis
     signature: str
 
     @property
     def is_significant(self) -> bool:
-        """Whether chance is an unlikely explanation: p below 0.05."""
+        """Whether the p-value is below 0.05."""
         return self.p_value < 0.05
 
 
 def check_tokenize(name: str) -> None:
-    """Say so if sacreBLEU has no such tokenizer, before hours are spent."""
+    """Raise if sacreBLEU has no such tokenizer."""
     from sacrebleu.metrics.bleu import BLEU
 
     if name not in BLEU.TOKENIZERS:
@@ -48,22 +48,22 @@ def check_tokenize(name: str) -> None:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Score:
-    """Corpus BLEU (Papineni et al. 2002; Post 2018)."""
+    """Return corpus BLEU (Papineni et al. 2002; Post 2018)."""
     return _score(_metric("BLEU", tokenize), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus chrF (Popović 2015)."""
+    """Return corpus chrF (Popović 2015)."""
     return _score(_metric("chrF"), hypotheses, references)
 
 
 def measure(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Score]:
-    """Corpus BLEU, chrF (Popović 2015) and TER (Snover et al. 2006)."""
+    """Return corpus BLEU, chrF and TER (Snover et al. 2006)."""
     return {name: _score(_metric(name, tokenize), hypotheses, references) for name in METRICS}
 
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Score sentences one by one, by chrF: BLEU of one sentence says little."""
+    """Return the chrF of each sentence; BLEU of single sentences says little."""
     metric = _metric("chrF")
     return [metric.sentence_score(h, [r]).score for h, r in zip(hypotheses, references, strict=True)]
 
@@ -71,7 +71,7 @@ def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> lis
 def compare(
     first: Sequence[str], other: Sequence[str], references: Sequence[str], tokenize: str = "13a"
 ) -> list[Comparison]:
-    """Compare two systems on the same sentences, metric by metric."""
+    """Compare two systems on the same sentences by each metric."""
     from sacrebleu.significance import PairedTest, Result
 
     metrics = {name: _metric(name, tokenize, with_references=references) for name in METRICS}
@@ -81,7 +81,7 @@ def compare(
     comparisons = []
     for name, (key, signature) in zip(METRICS, signatures.items(), strict=True):
         one, two = (result for result in found[key] if isinstance(result, Result))
-        # sacreBLEU calls equal systems different.
+        # sacreBLEU reports equal systems as significantly different.
         p_value = 1.0 if one.score == two.score or two.p_value is None else float(two.p_value)
         intervals = float(one.ci or 0), float(two.ci or 0)
         comparisons.append(Comparison(name, one.score, two.score, *intervals, p_value, signature.format()))
@@ -100,6 +100,6 @@ def _metric(name: str, tokenize: str = "13a", with_references: Sequence[str] | N
 
     references = None if with_references is None else [list(with_references)]
     if name == "BLEU":
-        # With `none` the text is meant to be tokenised, which sacreBLEU would warn of.
+        # With `none` the text is already tokenised, which sacreBLEU would warn about.
         return BLEU(tokenize=tokenize, references=references, force=tokenize == "none")
     return CHRF(references=references) if name == "chrF" else TER(references=references)
