@@ -187,7 +187,7 @@ def test_info_of_a_damaged_folder_is_a_mistake(pocket: Path, tmp_path: Path) -> 
     (tmp_path / "config.json").write_bytes((pocket / "config.json").read_bytes()[:100])
     answer = run("glassformer", "info", str(tmp_path))
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert answer.stderr.startswith(f"glassformer: {tmp_path / 'config.json'} is not JSON")
+    assert answer.stderr.startswith(f"glassformer: {tmp_path / 'config.json'} is not valid JSON")
     assert len(answer.stderr.splitlines()) == 1
 
 

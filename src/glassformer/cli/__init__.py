@@ -6,6 +6,8 @@ import errno
 import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import typer
@@ -63,11 +65,20 @@ def _glassformer(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
+    context.with_resource(_logging())
+
+
+@contextmanager
+def _logging() -> Iterator[None]:
+    """Print what the library logs on stderr while a command runs."""
     logger = logging.getLogger("glassformer")
     usual = logger.handlers[:]
     logger.setLevel(logging.INFO)
     logger.handlers[:] = [StderrHandler()]
-    context.call_on_close(lambda: logger.handlers.__setitem__(slice(None), usual))
+    try:
+        yield
+    finally:
+        logger.handlers[:] = usual
 
 
 def main() -> None:

@@ -39,10 +39,12 @@ def check(
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a report with charts.")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON.")] = None,
     keep: Annotated[
-        list[str] | None, typer.Option("--keep", metavar="KIND", help="Do not remove pairs with this kind of finding.")
+        list[str] | None,
+        typer.Option("--keep", metavar="KIND", help="Do not remove pairs with this kind of finding. Repeatable."),
     ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="KIND", help="Also remove pairs with this kind of finding.")
+        list[str] | None,
+        typer.Option("--remove", metavar="KIND", help="Also remove pairs with this kind of finding. Repeatable."),
     ] = None,
     file_format: options.Format = "auto",
     languages: options.Languages = None,
@@ -51,7 +53,7 @@ def check(
     max_length: Annotated[int, typer.Option(metavar="N", help="Longest side, in characters.")] = 2000,
     max_ratio: Annotated[
         float,
-        typer.Option(metavar="X", help="Largest length ratio of the two sides, relative to the corpus's usual one."),
+        typer.Option(metavar="FLOAT", help="Largest length ratio of the two sides, relative to the corpus median."),
     ] = 3.0,
     strict: options.Strict = False,
 ) -> None:
@@ -111,7 +113,9 @@ def tokenizer(
     ] = "none",
     character_coverage: Annotated[
         float,
-        typer.Option(metavar="X", help="Share of the text covered by character tokens; the rest is encoded as bytes."),
+        typer.Option(
+            metavar="FLOAT", help="Share of the text covered by character tokens; the rest is encoded as bytes."
+        ),
     ] = 0.9999,
     split_digits: Annotated[bool, typer.Option(help="Split numbers into single digits.")] = True,
     max_sentences: Annotated[int, typer.Option(metavar="N", help="Lines to learn from, sampled at random.")] = 500_000,

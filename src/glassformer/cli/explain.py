@@ -62,7 +62,7 @@ def explain(
         str | None, typer.Option("--reference", metavar="TEXT", help="Reference translation to show alongside.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(metavar="ENGINE", help="Engine to compare the text with: torch, ctranslate2 or auto.")
+        str, typer.Option(metavar="ENGINE", help="Engine whose translation is compared: torch, ctranslate2 or auto.")
     ] = "auto",
 ) -> None:
     """Explain a translation number by number: in the terminal, as a page, or live in the browser."""

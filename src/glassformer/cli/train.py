@@ -52,9 +52,14 @@ def plan(
     context: typer.Context,
     recipe: Recipes = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
-    seconds: Annotated[float, typer.Option(metavar="X", help="Length of the trial training run.", min=0.1)] = 15.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Length of the trial training run.", min=0.1)
+    ] = 15.0,
 ) -> None:
-    """Estimate time, memory and disk space of a training run by training for a few seconds."""
+    """Estimate time, memory and disk space of a training run by training for a few seconds.
+
+    Takes the same recipe and settings as `train`.
+    """
     checked = read_settings(context, recipe or [])
 
     from rich.console import Console

@@ -69,7 +69,7 @@ def translate(
     beam: options.Beam = None,
     length_penalty: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Length penalty; values above 0 favour longer translations."),
+        typer.Option(metavar="FLOAT", help="Length penalty; values above 0 favour longer translations."),
     ] = None,
     search: options.Search = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Text that every translation starts with.")] = "",
