@@ -33,6 +33,7 @@ from glassformer.translate.engines.engine import Engine, Found, Request, Say, So
 from glassformer.translate.loading import load_engines, load_tokenizers
 from glassformer.translate.loops import NGRAM, is_loop
 from glassformer.translate.results import Hypothesis, Piece, Sentence, Token, Translation
+from glassformer.translate.words import continuing_tokens, whole_words
 
 if TYPE_CHECKING:
     from glassformer.explainer.explanation import Explanation
@@ -279,7 +280,7 @@ class Translator:
             if not word.strip():
                 raise ConfigError(f"suppress and require take words, and {word!r} is none")
         unwanted = [variant for word in suppress for variant in _variants(word.strip())]
-        pattern = re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in unwanted)) if unwanted else None
+        pattern = whole_words(unwanted) if unwanted else None
         for word in require:
             if pattern and (held := pattern.search(word)):
                 raise ConfigError(f"{word!r} is required, and {held[0]!r} in it is suppressed; one of both")
@@ -293,6 +294,7 @@ class Translator:
                 settings.model_copy(update={"method": "sample"}) if settings.method == "mbr" else settings,
                 tuple(tuple(encode(word)) for word in unwanted),
                 tuple(tuple(encode(word.strip())) for word in require),
+                continuing_tokens(self.tokenizers.tgt) if require else frozenset(),
                 settings.width if settings.method == "mbr" else n_best,
                 token_probabilities,
                 alignment or attention,
@@ -444,7 +446,8 @@ class Translator:
         if pattern and any(self._spellings(of_one, wish) for of_one in found):
             self._say_once("a suppressed word comes all the same: the model finds ever new ways to spell it")
         for word in wish.required:
-            if any(word not in self.tokenizers.tgt.decode(of_one[0].tokens) for of_one in found):
+            is_word = whole_words([word])
+            if not all(is_word.search(self.tokenizers.tgt.decode(of_one[0].tokens)) for of_one in found):
                 self._say_once(f"the required word {word} does not come everywhere: the search found no place for it")
         return [self._rank(of_one)[: wish.n_best] for of_one in found] if wish.mbr else found
 

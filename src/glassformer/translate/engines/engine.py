@@ -29,6 +29,7 @@ class Request(NamedTuple):
     search: SearchConfig = SearchConfig()
     suppressed: tuple[tuple[int, ...], ...] = ()  # token sequences that must not come
     required: tuple[tuple[int, ...], ...] = ()  # token sequences that must come
+    continuing: frozenset[int] = frozenset()  # tokens that continue a word: none stands right after a required sequence
     n_best: int = 1  # hypotheses to give back, at most the search's width
     token_log_probs: bool = False
     attention: bool = False

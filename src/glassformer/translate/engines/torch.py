@@ -167,7 +167,11 @@ class TorchEngine:
     def _search(self, sources: Sequence[Source], memories: Sequence[Memory], request: Request) -> Hypotheses:
         search = request.search
         prefixes = [source.prefix for source in sources]
-        rules = make_rules(search, self.device, prefixes, request.suppressed, request.required)
+        continues = None
+        if request.required and request.continuing:
+            continues = torch.zeros(self.models[0].config.tgt_vocab, dtype=torch.bool, device=self.device)
+            continues[list(request.continuing)] = True
+        rules = make_rules(search, self.device, prefixes, request.suppressed, request.required, continues)
         start = torch.full((len(sources),), self.models[0].start_id, device=self.device)
         watched = search.coverage_penalty > 0 and search.method == "beam"
         models = self.models if watched else self._quick
