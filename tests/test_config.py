@@ -68,8 +68,8 @@ def test_a_value_past_its_limits_is_named_with_its_setting(name: str, value: obj
         ({"d_model": 10, "n_heads": 3}, "d_model=10 does not divide into n_heads=3"),
         ({"src_vocab": 5, "tgt_vocab": 6}, "src_vocab=5 and tgt_vocab=6 must be equal"),
         ({"src_vocab": 5, "tgt_vocab": 6, "tie": "embeddings"}, "tie='embeddings'"),
-        ({"d_model": 9, "n_heads": 3}, "d_model=9 is odd"),
-        ({"d_model": 9, "n_heads": 3, "positions": "halves"}, "d_model=9 is odd"),
+        ({"d_model": 9, "n_heads": 3}, "d_model=9 must be even"),
+        ({"d_model": 9, "n_heads": 3, "positions": "halves"}, "d_model=9 must be even"),
         ({"norm": "none", "final_norm": True}, "final_norm=True"),
     ],
 )

@@ -61,3 +61,20 @@ def test_package_exports_resolve(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Transfomer'"):
         getattr(glassformer, "Transfomer")  # noqa: B009 - a type checker knows better
+
+
+def test_no_room_shadows_a_public_name() -> None:
+    """Importing a submodule binds its name in the package: none may hide a function or class."""
+    for path in MODULES:
+        import_module(name_of(path))
+    for name in glassformer.__all__:
+        home = import_module(f"glassformer.{glassformer._HOMES[name]}")
+        assert getattr(glassformer, name) is getattr(home, name)
+        assert callable(getattr(glassformer, name))
+
+
+@pytest.mark.parametrize("name", glassformer._MOVED)
+def test_moved_names_still_work_with_a_warning(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"use glassformer.trace.{name}"):
+        moved = getattr(glassformer, name)
+    assert moved is getattr(import_module("glassformer.trace"), name)

@@ -30,6 +30,8 @@ ROOMS = (
     "explainer",
     "report",
     "notes",
+    "trace",
+    "api",
     "serve",
     "cli",
     "__main__",

@@ -22,9 +22,9 @@ def check_parent(path: Path) -> None:
 
 @contextmanager
 def atomic_file(path: Path, *, durable: bool = False, error: type[GlassformerError] = DataError) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when the block ends without an exception; pipes and devices are written directly.
+    """Open a file that replaces `path` when the block ends without an exception.
 
-    `durable` waits until the content is on disk. An OSError becomes an `error`.
+    Pipes and devices are written directly. `durable` waits until the content is on disk. An OSError becomes an `error`.
     """
     is_device = path.exists() and not path.is_file()
     draft = path if is_device else path.with_name(f".{path.name}.{os.getpid()}.part")
