@@ -103,8 +103,8 @@ def test_each_shell_has_a_completion_script(shell: str) -> None:
         (["--verbos"], "--verbos"),
         (["info", "--verbos"], "--verbos"),
         (["info"], "MODEL"),
-        (["notes", "25"], "'row'"),
-        (["notes", "seven"], "'row'"),
+        (["notes", "25"], "ROW"),
+        (["notes", "seven"], "ROW"),
         (["info", "no-such-folder"], "glassformer: no-such-folder: no such model folder"),
     ],
 )

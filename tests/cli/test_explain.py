@@ -17,7 +17,7 @@ from glassformer.errors import GlassformerError, UsageError
 from glassformer.explainer.document import EngineText
 from glassformer.explainer.explanation import Explanation
 from glassformer.explainer.page import page_html, static_file, static_names
-from glassformer.report.explanation import STATIONS, model_and_text, show_explanation
+from glassformer.report.explanation import STATIONS, show_explanation
 from glassformer.store.folder import About, save_model
 from tests.explainer.golden import SENTENCE, golden_document, golden_explanation, golden_translator
 from tests.translate.fakes import tokenizers
@@ -108,11 +108,11 @@ def test_pictures_fit_and_say_what_they_show(width: int) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--open", "--html", "x.html"], "--open shows all of it live"),
-        (["Bonjour.", "--no-browser"], "goes with --open"),
-        (["Bonjour.", "--json", "-"], "name one instead of -"),
-        (["Bonjour.", "--depth", "2"], "goes with --at"),
-        (["Bonjour.", "--with-weights", "enc.*"], "goes with --html or --json"),
+        (["--open", "--html", "x.html"], "--open cannot be combined"),
+        (["Bonjour.", "--no-browser"], "needs --open"),
+        (["Bonjour.", "--json", "-"], "cannot write to -"),
+        (["Bonjour.", "--depth", "2"], "needs --at"),
+        (["Bonjour.", "--with-weights", "enc.*"], "needs --html or --json"),
     ],
 )
 def test_words_that_make_no_sense_together(words: list[str], complaint: str) -> None:
@@ -180,10 +180,10 @@ def test_settings_and_forced_words_reach_the_search(folder: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "what is to be translated"),
-        (["fr-en"], "what is to be translated"),
-        (["{}"], "what is to be translated"),
-        (["{}", "two", "words"], "quotes"),
+        ([], "no sentence given"),
+        (["fr-en"], "no sentence given"),
+        (["{}"], "no sentence given"),
+        (["{}", "two", "words"], "quote it"),
         (["{}", "a", "--force", "house"], "STEP=WORD"),
         (["{}", "a", "--force", "99=house"], "cannot be forced"),
         (["{}", "a", "--at", "enc.0.self.q"], "add the index"),
@@ -198,16 +198,6 @@ def test_mistakes_are_one_line(folder: Path, words: list[str], said: str) -> Non
     with pytest.raises(GlassformerError, match=said) as error:
         run(*(word.format(folder) for word in words))
     assert "\n" not in str(error.value)
-
-
-def test_words_are_model_and_sentence(tmp_path: Path) -> None:
-    assert model_and_text(["m", "text"], None, needs_text=True) == ("m", "text")
-    assert model_and_text(["text"], "m", needs_text=True) == ("m", "text")
-    assert model_and_text([str(tmp_path)], None, needs_text=False) == (str(tmp_path), "")
-    assert model_and_text(["text"], None, needs_text=False) == ("fr-en", "text")
-    assert model_and_text(["fr-en"], None, needs_text=False) == ("fr-en", "")
-    long = "une phrase " * 500  # longer than any file name
-    assert model_and_text([long], None, needs_text=True) == ("fr-en", long)
 
 
 def inside(page: str) -> object:

@@ -50,7 +50,7 @@ def pairs_of(folder: Path) -> list[Pair]:
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_a_model(folder: Path, engine: str) -> None:
     test = pairs_of(folder)
-    found = evaluate(str(folder / "model"), test, "13a", engine, ["width=2", "max_length=10"], 1, print)
+    found = evaluate(str(folder / "model"), test, engine=engine, search=SearchConfig(width=2, max_length=10), threads=1)
     assert len(found.hypotheses) == len(test)
     assert found.scores == measure(found.hypotheses, [pair.tgt for pair in test])
     assert found.engine == engine
@@ -62,7 +62,7 @@ def test_a_model(folder: Path, engine: str) -> None:
 
 
 def test_a_file_of_translations(folder: Path) -> None:
-    found = evaluate(str(folder / "right.txt"), pairs_of(folder), "13a", "auto", [], 0, print)
+    found = evaluate(str(folder / "right.txt"), pairs_of(folder))
     assert found.scores["BLEU"].value == pytest.approx(100)
     assert found.length_ratio == 1
     assert found.perplexity is found.seconds is None
@@ -71,7 +71,7 @@ def test_a_file_of_translations(folder: Path) -> None:
 def test_a_file_of_another_length(folder: Path) -> None:
     (folder / "short.txt").write_text("one\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"short\.txt has 1 lines, the test set 3 sentences"):
-        evaluate(str(folder / "short.txt"), pairs_of(folder), "13a", "auto", [], 0, print)
+        evaluate(str(folder / "short.txt"), pairs_of(folder))
 
 
 def test_an_empty_test_set(folder: Path) -> None:
@@ -91,12 +91,12 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(folder: Path) -
     words = ["evaluate", str(folder / "right.txt"), "--test", str(folder / "test.tsv"), "--output", "no-folder/x"]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, DataError)
-    assert "there is no folder no-folder" in str(done.exception)
+    assert "the folder no-folder does not exist" in str(done.exception)
     assert done.stdout == ""
 
 
 def test_comet_stands_in_the_table(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassformer.report.evaluation.comet_score", lambda *_: Score(12.5, "a checkpoint"))
+    monkeypatch.setattr("glassformer.evaluation.evaluation.comet_score", lambda *_: Score(12.5, "a checkpoint"))
     words = ["evaluate", str(folder / "right.txt"), "--test", str(folder / "test.tsv"), "--comet", "file.ckpt"]
     assert "12.5000" in CliRunner().invoke(app, words).stdout
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from glassformer.config import SearchConfig, TokenizerConfig
 from glassformer.errors import AddressError, ConfigError
 from glassformer.explainer.document import Document, EngineText, make_document
-from glassformer.explainer.explanation import explain, parse_forced
+from glassformer.explainer.explanation import explain
 from glassformer.explainer.pieces import cut_words
 from glassformer.explainer.recording import ROOT, Recording, record
 from glassformer.explainer.source import operation_source, statement
@@ -186,13 +186,6 @@ def test_a_search_that_cannot_be_drawn_is_refused(wrong: dict[str, Any]) -> None
 def test_a_sentence_longer_than_the_model_reads_is_refused() -> None:
     with pytest.raises(ConfigError, match="81 tokens"):
         record(talker(0), [5] * 80, SearchConfig())
-
-
-def test_words_are_forced_piece_by_piece() -> None:
-    tokenizer = tokenizers().tgt
-    pieces = tokenizer.encode("chat")
-    assert len(pieces) > 1
-    assert parse_forced(["2=chat"], tokenizer) == dict(zip(range(2, 9), pieces, strict=False))
 
 
 def floats(document: Document) -> NDArray[np.float32]:

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from glassformer.cli import app
 from glassformer.config import SearchConfig
-from glassformer.errors import DataError, GlassformerError, UsageError
+from glassformer.errors import DataError, GlassformerError
 from glassformer.files import atomic_file
 from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
@@ -32,7 +32,6 @@ from glassformer.translate.filter import (
     Answers,
     converse,
     read_batches,
-    search_settings,
     translate_file,
     translate_lines,
 )
@@ -199,18 +198,6 @@ def test_a_conversation_shows_what_is_known() -> None:
     assert shown == ["le chat", "   90% sure   le→le chat→chat", ""]
 
 
-def test_search_settings_are_named() -> None:
-    default = SearchConfig(width=5)
-    assert search_settings([], default) == default
-    found = search_settings(["method=sample", "top-k=3", "temperature = 0.5"], default)
-    assert found == SearchConfig(width=5, method="sample", top_k=3, temperature=0.5)
-    with pytest.raises(UsageError, match="did you mean temperature"):
-        search_settings(["temprature=1"], default)
-    for word in ("width", "width=x", "temperature=-1", "=1"):
-        with pytest.raises(GlassformerError):
-            search_settings([word], default)
-
-
 def test_a_file_is_written_whole_or_not(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("old")
@@ -298,9 +285,9 @@ def test_a_closed_or_full_pipe_is_one_line(redirected: str, complaint: str, fold
         (["{}", "--engine", "torhc"], "did you mean torch?"),
         (["{}", "--search", "widht=3", "--engine", "torch"], "did you mean width?"),
         (["{}", "--input", "no-such-file", "--engine", "torch"], "no such file"),
-        (["{}", "--attention"], "with --json only"),
-        (["{}", "--alignment", "--nbest", "2"], "with --json only"),
-        (["{}", "--interactive", "--output", "x"], "--interactive reads and writes the terminal"),
+        (["{}", "--attention"], "--attention needs --json"),
+        (["{}", "--alignment", "--nbest", "2"], "--alignment with --nbest needs --json"),
+        (["{}", "--interactive", "--output", "x"], "--interactive cannot be combined with"),
         (["{}", "--compute", "int9"], "unknown quantization int9"),
         (["{}", "--compute", "int8", "--engine", "torch"], "compute=int8 is for ctranslate2"),
         (["{0},{0}", "--compute", "float32"], "ctranslate2 cannot translate with this: an ensemble"),

@@ -5,13 +5,14 @@ A system is a model folder, or a file of translations that anything made, a line
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glassformer.config import CorpusConfig
+from glassformer.config import CorpusConfig, SearchConfig
 from glassformer.data.formats import Faults, OnFault, open_corpus
 from glassformer.data.lines import UNREADABLE, explain_unreadable, open_bytes
 from glassformer.data.pair import Pair
@@ -20,10 +21,10 @@ from glassformer.evaluation.scores import Score, measure
 from glassformer.store.folder import CONFIG, load_model
 from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.translate.engines.engine import Say
-from glassformer.translate.filter import search_settings
 from glassformer.translate.score import perplexity, score_pairs
 from glassformer.translate.translator import Translator
+
+_log = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
@@ -69,20 +70,25 @@ def read_test(corpus: CorpusConfig, on_fault: OnFault = "fail") -> list[Pair]:
 
 
 def evaluate(
-    system: str, test: Sequence[Pair], tokenize: str, engine: str, search: Sequence[str], threads: int, say: Say
+    system: str,
+    test: Sequence[Pair],
+    *,
+    tokenize: str = "13a",
+    engine: str = "auto",
+    search: SearchConfig | None = None,
+    threads: int = 0,
 ) -> Evaluation:
     """Translate and score, if `system` is a model folder; score, if it is a file of translations.
 
-    `search` are words like `width=1` that change how the model is searched by default.
+    `search` replaces the model's own search settings.
     """
     path = Path(system)
     if path.is_file():
         return with_scores(Evaluation(system, list(_lines(path, len(test))), {}, math.nan), test, tokenize)
     folder = find_model(path)
-    with Translator.load(folder, engine, None, threads, say=say, split=False) as translator:
-        settings = search_settings(search, translator.search)
+    with Translator.load(folder, engine, search, threads, say=_log.info, split=False) as translator:
         start = time.perf_counter()
-        found = translator.results([pair.src for pair in test], search=settings)
+        found = translator.results([pair.src for pair in test])
         seconds = time.perf_counter() - start
         evaluation = Evaluation(
             system,
@@ -91,7 +97,7 @@ def evaluate(
             math.nan,
             _perplexity(folder, test),
             seconds,
-            translator.engine_for(settings),
+            translator.engine_for(translator.search),
             sum(not translation.ended for translation in found),
             sum(translation.looped for translation in found),
         )
@@ -111,7 +117,7 @@ def comet_score(model: str, test: Sequence[Pair], hypotheses: Sequence[str]) -> 
     try:
         import comet  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
-        raise DataError("--comet needs the package unbabel-comet, which is not installed") from None
+        raise DataError("COMET needs the package unbabel-comet, which is not installed") from None
     judge = comet.load_from_checkpoint(model)
     rows = [{"src": pair.src, "mt": text, "ref": pair.tgt} for pair, text in zip(test, hypotheses, strict=True)]
     return Score(100 * float(judge.predict(rows, gpus=0, progress_bar=False).system_score), f"model:{model}")

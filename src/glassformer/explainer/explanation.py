@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
-from glassformer.errors import AddressError, UsageError
+from glassformer.errors import AddressError
 from glassformer.explainer.cell import Cell, explain_cell, follow
 from glassformer.explainer.document import Document, EngineText, Subject, make_document
 from glassformer.explainer.page import page_html
@@ -23,7 +23,7 @@ from glassformer.files import write_text
 from glassformer.model.trace import Trace, look
 from glassformer.model.transformer import Transformer
 from glassformer.store.folder import About
-from glassformer.text.tokenizer import Tokenizer, Tokenizers
+from glassformer.text.tokenizer import Tokenizers
 
 _NODE: Final = re.compile(r"@n(\d+)/(.*)", re.DOTALL)
 
@@ -114,17 +114,6 @@ def explain(
     recording = record(model, tokenizers.src.encode(text), search, forced, node)
     name = name or "-".join(filter(None, (about.src_lang, about.tgt_lang))) or "model"
     return Explanation(Subject(model, tokenizers, about, name, text, recording, reference, engine))
-
-
-def parse_forced(words: Sequence[str], tokenizer: Tokenizer) -> dict[int, int]:
-    """Read words like `2=house`: from step 2 on come the pieces of `house`."""
-    forced: dict[int, int] = {}
-    for word in words:
-        step, _, text = word.partition("=")
-        if not (step.isascii() and step.isdigit() and text):
-            raise UsageError(f"--force {word}: write STEP=WORD, as in 2=house")
-        forced.update(enumerate(tokenizer.encode(text), int(step)))
-    return forced
 
 
 def _readable(text: str) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import torch
@@ -17,18 +15,14 @@ from rich.rule import Rule
 from rich.text import Text
 from torch import Tensor
 
-from glassformer.errors import UsageError
 from glassformer.explainer.cell import Cell, address_of, explain_cell
 from glassformer.explainer.document import Subject
-from glassformer.explainer.explanation import Explanation, parse_forced
+from glassformer.explainer.explanation import Explanation
 from glassformer.explainer.pieces import cut_words
 from glassformer.explainer.source import statement
 from glassformer.model.trace import Entry
 from glassformer.report.terminal import heat_map, show, table
-from glassformer.store.registry import DEFAULT_MODEL, shipped_models
 from glassformer.text.vocab import EOS
-from glassformer.translate.engines.engine import Say
-from glassformer.translate.translator import Translator
 
 _N_OPERANDS: Final = 8  # lines of a table
 _N_COLUMNS: Final = 16  # of a heat map
@@ -130,48 +124,6 @@ _READERS: Final = {
     },
     "none": {"enc.0.add1.sum": "the feed-forward network", "enc.0.add2.sum": "the next layer"},
 }
-
-
-class Wanted(NamedTuple):
-    """What the command was asked to show."""
-
-    at: str | None = None
-    depth: int = 0
-    html: Path | None = None
-    json: Path | None = None
-    with_weights: tuple[str, ...] = ()
-    force: tuple[str, ...] = ()
-    reference: str | None = None
-
-
-def model_and_text(words: Sequence[str], model: str | None, needs_text: bool) -> tuple[str, str]:
-    """Sort the words of the command: MODEL, unless an option names it or the one that ships will do; the sentence."""
-    words = list(words)
-    if model is None and words and (len(words) > 1 or words[0] in shipped_models() or os.path.isdir(words[0])):
-        model = words.pop(0)
-    model = model or DEFAULT_MODEL
-    if len(words) > 1:
-        raise UsageError(f"one sentence at a time: put quotes around it, as in '{' '.join(words)}'")
-    if needs_text and not words:
-        raise UsageError("what is to be translated? glassformer explain [MODEL] TEXT, or --open to type it")
-    return model, words[0] if words else ""
-
-
-def run_explain(translator: Translator, text: str, name: str, wanted: Wanted, say: Say) -> None:
-    """Explain a sentence on stdout, or write the files that are asked for."""
-    forced = parse_forced(wanted.force, translator.tokenizers.tgt)
-    explanation = translator.explain(text, reference=wanted.reference, forced=forced, name=name)
-    if wanted.html is not None:
-        explanation.to_html(wanted.html, wanted.with_weights)
-        say(f"wrote {wanted.html}")
-    if wanted.json is not None:
-        explanation.to_json(wanted.json, wanted.with_weights)
-        say(f"wrote {wanted.json}")
-    console = Console(highlight=False)
-    if wanted.at is not None:
-        show_cells(explanation, wanted.at, wanted.depth, console)
-    elif wanted.html is None and wanted.json is None:
-        show_explanation(explanation, console)
 
 
 def show_explanation(explanation: Explanation, console: Console) -> None:

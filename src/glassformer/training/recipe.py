@@ -26,7 +26,6 @@ from glassformer.config import (
     preset,
 )
 from glassformer.errors import ConfigError, UsageError, nearest
-from glassformer.store.folder import read_config
 
 _CORPORA: Final = ("train", "dev")
 _FOLDERS: Final = ("out", "vocabulary", "init")
@@ -58,6 +57,8 @@ class Recipe(Settings):
         if self.init is None:
             values = {**self.model, "src_vocab": src_vocab, "tgt_vocab": tgt_vocab}
             return self._within_positions(ModelConfig.parse({**preset(self.preset).model_dump(), **values}, "model"))
+        from glassformer.store.folder import read_config  # loads torch, which naming the settings does not need
+
         base = read_config(self.init).model.model_dump()
         for name, value in self.model.items():
             if "dropout" not in name and value != base.get(name, value):

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 from glassformer.config import SearchConfig
 from glassformer.data.lines import UNREADABLE, Watch, explain_unreadable, no_watch, open_bytes
-from glassformer.errors import DataError, UsageError, nearest
+from glassformer.errors import DataError
 from glassformer.files import atomic_file
 from glassformer.text.tokenizer import Span
 from glassformer.translate.alignment import pharaoh
@@ -50,20 +50,6 @@ class Answers(NamedTuple):
     as_json: bool = False
     alignment: bool = False  # behind a tab, as 0-0 1-2, words counted from 0
     attention: bool = False
-
-
-def search_settings(words: Sequence[str], default: SearchConfig) -> SearchConfig:
-    """Change the `default` by words like `temperature=0.7`."""
-    changes: dict[str, str] = {}
-    for word in words:
-        name, has_value, value = word.partition("=")
-        name = name.strip().replace("-", "_")
-        if name not in SearchConfig.model_fields:
-            raise UsageError(f"--search {word}: unknown setting {name}; {nearest(name, SearchConfig.model_fields)}")
-        if not has_value:
-            raise UsageError(f"--search {word}: write {name}=VALUE")
-        changes[name] = value.strip()
-    return SearchConfig.parse({**default.model_dump(), **changes}, "--search") if changes else default
 
 
 def run_filter(translator: Translator, source: Path | None, output: Path | None, answers: Answers) -> None:

@@ -5,27 +5,19 @@ B pairs, T target length, D model width, V vocabulary.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, tee
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from glassformer.config import CorpusConfig
 from glassformer.data.batches import collate
-from glassformer.data.formats import Faults, OnFault, open_corpus
 from glassformer.data.pair import Pair
 from glassformer.model.transformer import Transformer
-from glassformer.store.folder import load_model
-from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.text.vocab import PAD
-
-Show = Callable[[str], None]  # hears a line
 
 _WINDOW: Final = 4096  # pairs that are sorted by length together
 _MAX_TOKENS: Final = 4096  # padded, of a batch
@@ -87,40 +79,3 @@ def _log_probs(model: Transformer, sources: Sequence[Sequence[int]], targets: Se
     each = torch.zeros(is_token.shape, dtype=torch.float64, device=hidden.device)  # (B, T)
     each[is_token] = torch.cat(given).double()
     return each.sum(dim=1)
-
-
-def score_file(
-    model_name: str | Path, corpus: CorpusConfig, on_fault: OnFault, as_json: bool, device: str, show: Show, say: Show
-) -> None:
-    """Score the pairs of a file; `show` hears a line for each, `say` what was skipped and the perplexity of all."""
-    folder, faults = find_model(model_name), Faults()
-    model, tokenizers = load_model(folder, device), Tokenizers.load(folder)
-    total, n_tokens, n_too_long = 0.0, 0, 0
-    # Scores come a window behind the pairs: two readers of one stream, of which the slower is never far behind.
-    pairs, again = tee(open_corpus(corpus, faults, on_fault))
-    for pair, score in zip(again, score_pairs(model, tokenizers, pairs), strict=True):
-        if math.isnan(score.log_prob):
-            n_too_long += 1
-        else:
-            total, n_tokens = total + score.log_prob, n_tokens + score.n_tokens
-        show(_as_json(pair, score) if as_json else f"{score.log_prob:.4f}\t{score.n_tokens}\t{score.perplexity:.4f}")
-    if faults.n_skipped:
-        for line in faults.report():
-            say(line)
-    if n_too_long:
-        say(f"{n_too_long:,} pairs are longer than the model's {model.config.max_positions:,} positions: not scored")
-    value = perplexity(total, n_tokens)
-    say(f"{faults.n_pairs:,} pairs, {n_tokens:,} tokens, log-probability {total:.2f}, perplexity {value:.3f}")
-
-
-def _as_json(pair: Pair, score: PairScore) -> str:
-    is_scored = not math.isnan(score.log_prob)
-    facts = {
-        "line": pair.line,
-        "src": pair.src,
-        "tgt": pair.tgt,
-        "log_prob": score.log_prob if is_scored else None,
-        "tokens": score.n_tokens,
-        "perplexity": score.perplexity if is_scored else None,
-    }
-    return json.dumps(facts, ensure_ascii=False)

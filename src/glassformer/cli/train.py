@@ -1,0 +1,83 @@
+"""Commands for training: train, plan, average."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from glassformer.cli.settings import CONTEXT, Recipes, SettingsCommand, list_settings, read_settings
+
+app = typer.Typer()
+
+_log = logging.getLogger(__name__)
+
+
+@app.command(cls=SettingsCommand, context_settings=CONTEXT)
+def train(
+    context: typer.Context,
+    recipe: Recipes = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: delete what the run has written.")] = False,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Resume even if settings differ from the run's.")
+    ] = False,
+    json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object per line.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="List every setting and exit.")] = False,
+) -> None:
+    """Train a model from a recipe, from corpora given as options, or both.
+
+    Run the same command again to resume where it stopped.
+
+    Settings can also be written with their section: --training.lr is the same as --lr.
+    """
+    if settings:
+        typer.echo("\n".join(list_settings()))
+        return
+    checked = read_settings(context, recipe or [])
+
+    from glassformer.api import train as train_model
+    from glassformer.report.progress import choose_progress
+
+    progress = choose_progress(json_logs)
+    if isinstance(progress, logging.Handler):  # then messages are JSON, too
+        logging.getLogger("glassformer").handlers[:] = [progress]
+    train_model(checked, fresh=fresh, accept_changes=accept_changes, observers=[progress])
+
+
+@app.command(cls=SettingsCommand, context_settings=CONTEXT)
+def plan(
+    context: typer.Context,
+    recipe: Recipes = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+    seconds: Annotated[float, typer.Option(metavar="X", help="Length of the trial training run.", min=0.1)] = 15.0,
+) -> None:
+    """Estimate time, memory and disk space of a training run by training for a few seconds."""
+    checked = read_settings(context, recipe or [])
+
+    from rich.console import Console
+
+    from glassformer.report.plan import show_forecast
+    from glassformer.training.plan import forecast
+
+    found = forecast(checked, seconds)
+    if as_json:
+        typer.echo(json.dumps(found._asdict(), indent=1))
+    else:
+        show_forecast(found, Console())
+
+
+@app.command()
+def average(
+    run: Annotated[Path, typer.Argument(help="Folder of a training run.", metavar="RUN")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Model folder to write.")],
+    last: Annotated[int, typer.Option("--last", metavar="N", help="Number of checkpoints to average.", min=1)] = 5,
+) -> None:
+    """Average the weights of a run's last checkpoints into a model."""
+    from glassformer.training.average import average_run
+
+    averaged = average_run(run, out, last)
+    _log.info("averaged %d checkpoints: %s", len(averaged), ", ".join(averaged))
+    typer.echo(out)
