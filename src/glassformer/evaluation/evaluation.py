@@ -86,7 +86,7 @@ def evaluate(
     if path.is_file():
         return with_scores(Evaluation(system, list(_lines(path, len(test))), {}, math.nan), test, tokenize)
     folder = find_model(path)
-    with Translator.load(folder, engine, search, threads, say=_log.info, split=False) as translator:
+    with Translator.load(folder, engine=engine, search=search, threads=threads, split=False) as translator:
         start = time.perf_counter()
         found = translator.results([pair.src for pair in test])
         seconds = time.perf_counter() - start

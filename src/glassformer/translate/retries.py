@@ -80,7 +80,9 @@ class RetryingSearch:
         if any(looped):
             request = without_loops(self.request)
             if self.engines.first.refuses(request):
-                self.engines.remark(f"a translation repeated itself; retrying such sentences with no_repeat_ngram={NGRAM}")
+                self.engines.remark(
+                    f"a translation repeated itself; retrying such sentences with no_repeat_ngram={NGRAM}"
+                )
             again = iter(self._without_suppressed(list(compress(sources, looped)), request))
             found = [next(again) if is_such else some for some, is_such in zip(found, looped, strict=True)]
         return [
@@ -104,7 +106,9 @@ class RetryingSearch:
         for word in self.options.require:
             pattern = whole_words([word])
             if not all(pattern.search(self.tokenizer.decode(some[0].tokens)) for some in found):
-                self.engines.remark(f"the required word {word} is missing from a translation: the search found no place for it")
+                self.engines.remark(
+                    f"the required word {word} is missing from a translation: the search found no place for it"
+                )
         return [self._ranked(some) for some in found] if request.search.method == "mbr" else found
 
     def _suppressed_in(self, hypotheses: Sequence[IdHypothesis]) -> set[tuple[int, ...]]:

@@ -76,5 +76,6 @@ def log_probs_of(
     hidden, _ = model.read(batch.tgt_in, model.start(model.encode(batch.src, batch.src_mask)))  # (B, T, D)
     is_token = batch.tgt_out != PAD  # (B, T)
     chunks = zip(torch.split(hidden[is_token], _ROWS), torch.split(batch.tgt_out[is_token], _ROWS), strict=True)
-    given = [model.output(rows).log_softmax(dim=-1).gather(1, ids.unsqueeze(1)).squeeze(1) for rows, ids in chunks]
-    return [row.tolist() for row in torch.cat(given).double().split(is_token.sum(dim=1).tolist())]
+    given = [model.output(part).log_softmax(dim=-1).gather(1, ids.unsqueeze(1)).squeeze(1) for part, ids in chunks]
+    rows = torch.split(torch.cat(given).double(), is_token.sum(dim=1).tolist())
+    return [row.tolist() for row in rows]

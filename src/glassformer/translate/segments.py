@@ -64,7 +64,11 @@ def fill(segments: Iterable[Segment], translated: Iterator[list[Segment]]) -> li
 
 
 def assemble(
-    text: str, segments: Sequence[Segment], tokenizers: Tokenizers, options: TranslateOptions, read: Callable[[str], str]
+    text: str,
+    segments: Sequence[Segment],
+    tokenizers: Tokenizers,
+    options: TranslateOptions,
+    read: Callable[[str], str],
 ) -> Translation:
     """Make a translation of translated segments; `read` gives a sentence as the model reads it."""
     sentences, texts = list[Sentence](), list[str]()

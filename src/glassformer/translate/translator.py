@@ -110,7 +110,9 @@ class Translator:
     @overload
     def translate(self, texts: list[str], options: _Options = None, **keywords: Unpack[Keywords]) -> list[str]: ...
     @overload
-    def translate(self, texts: Iterator[str], options: _Options = None, **keywords: Unpack[Keywords]) -> Iterator[str]: ...
+    def translate(
+        self, texts: Iterator[str], options: _Options = None, **keywords: Unpack[Keywords]
+    ) -> Iterator[str]: ...
     def translate(
         self, texts: str | Iterable[str], options: _Options = None, **keywords: Unpack[Keywords]
     ) -> str | list[str] | Iterator[str]:
@@ -121,9 +123,13 @@ class Translator:
     @overload
     def results(self, texts: str, options: _Options = None, **keywords: Unpack[Keywords]) -> Translation: ...
     @overload
-    def results(self, texts: list[str], options: _Options = None, **keywords: Unpack[Keywords]) -> list[Translation]: ...
+    def results(
+        self, texts: list[str], options: _Options = None, **keywords: Unpack[Keywords]
+    ) -> list[Translation]: ...
     @overload
-    def results(self, texts: Iterator[str], options: _Options = None, **keywords: Unpack[Keywords]) -> Iterator[Translation]: ...
+    def results(
+        self, texts: Iterator[str], options: _Options = None, **keywords: Unpack[Keywords]
+    ) -> Iterator[Translation]: ...
     def results(
         self, texts: str | Iterable[str], options: _Options = None, **keywords: Unpack[Keywords]
     ) -> Translation | list[Translation] | Iterator[Translation]:
@@ -205,9 +211,7 @@ class Translator:
         return (translation for window in several for translation in self._window(window, options, request))
 
     def _request(self, options: TranslateOptions, *, scores: bool) -> Request:
-        return make_request(
-            options, self.search, self.tokenizers.tgt, max_positions=self.max_positions, scores=scores
-        )
+        return make_request(options, self.search, self.tokenizers.tgt, max_positions=self.max_positions, scores=scores)
 
     def _window(self, texts: list[str], options: TranslateOptions, request: Request) -> list[Translation]:
         """Translate a window of texts, in shares of similar length, so that the engine need not wait for the rest."""

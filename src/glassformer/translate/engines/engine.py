@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
 
+Say = Callable[[str], None]
+
 _T = TypeVar("_T")
 
 
