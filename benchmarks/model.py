@@ -119,7 +119,7 @@ def make_step(name: str, work: list[Lengths]) -> Callable[[int], None]:
         def ours(number: int) -> None:
             src, tgt, is_src, is_tgt = data[number]
             where = is_tgt.flatten().nonzero().squeeze(1)
-            hidden = model(src, tgt, is_src).flatten(0, 1).index_select(0, where)
+            hidden = model.hidden(src, tgt, is_src).flatten(0, 1).index_select(0, where)
             loss = cross_entropy(hidden, model.output.weight, model.output.bias, tgt[is_tgt], SMOOTHING)
             loss.backward()  # type: ignore[no-untyped-call]
             model.zero_grad()
@@ -251,7 +251,7 @@ def train_one(length: int) -> None:
     model = Transformer(preset("small", VOCAB, max_positions=length)).train()
     ids = torch.randint(4, VOCAB, (1, length))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    hidden = model(ids, ids)
+    hidden = model.hidden(ids, ids)
     cross_entropy(hidden[0], model.output.weight, None, ids[0], SMOOTHING).backward()  # type: ignore[no-untyped-call]
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{length:5d} tokens a side: {after - before:6.0f} MB above the {before:.0f} MB of the model at rest")

@@ -1,4 +1,4 @@
-"""Folders of runs for the tests, written by hand."""
+"""Run folders for the tests, written by hand."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 
 from glassformer.training.recipe import Recipe, read_recipe, to_toml
 
-__all__ = ["SIGNATURE", "look", "report", "write_run"]
-
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 
 def report(step: int, **changes: Any) -> dict[str, Any]:
-    """Write a line of metrics.jsonl about training."""
+    """Return a line of metrics.jsonl about training."""
     figures = {"loss": 1 + 8 / step, "lr": 0.001, "tokens_per_s": 5000.0, "norm": 1.5, "seconds": 0.5 * step}
     return {"kind": "train", "step": step, "epoch": step // 100, **figures, **changes}
 
 
-def look(step: int, kind: str = "dev", texts: Iterable[str] = ("un", "deux"), **changes: Any) -> dict[str, Any]:
-    """Write a line of metrics.jsonl about a look at dev."""
+def validation(step: int, kind: str = "dev", texts: Iterable[str] = ("un", "deux"), **changes: Any) -> dict[str, Any]:
+    """Return a line of metrics.jsonl about a validation."""
     samples = [{"src": text, "hypothesis": f"{text} {step}", "reference": f"{text}!"} for text in texts]
-    scores = {"loss": 1 + 9 / step, "perplexity": 3 + 9 / step, "bleu": 40 - 90 / step, "signature": SIGNATURE}
-    return {"kind": kind, "step": step, **scores, "samples": samples, **changes}
+    figures = {"loss": 1 + 9 / step, "perplexity": 3 + 9 / step, "bleu": 40 - 90 / step, "chrf": 60 - 90 / step}
+    return {"kind": kind, "step": step, **figures, "signature": SIGNATURE, "samples": samples, **changes}
+
+
+look = validation
 
 
 def write_run(out: Path, lines: Iterable[dict[str, Any]], **changes: Any) -> Recipe:

@@ -33,7 +33,7 @@ def loss_of(model: Transformer, rows: list[list[int]]) -> Tensor:
     """Read each string and write it again: the loss a token."""
     src = padded(rows)
     start = torch.full((len(rows), 1), model.start_id)
-    hidden = model(src, torch.cat([start, src[:, :-1]], dim=1), src != PAD)[src != PAD]
+    hidden = model.hidden(src, torch.cat([start, src[:, :-1]], dim=1), src != PAD)[src != PAD]
     return cross_entropy(hidden, model.output.weight, model.output.bias, src[src != PAD]) / (src != PAD).sum()
 
 

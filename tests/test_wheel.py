@@ -52,8 +52,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in held} == {"glassformer", information}
     assert {"glassformer/py.typed", f"{information}/licenses/LICENSE"} <= held
     source = ROOT / "src"
-    static = {str(path.relative_to(source)) for path in (source / "glassformer/explain/static").iterdir()}
-    assert static <= held
+    static = {str(path.relative_to(source)) for path in (source / "glassformer/explainer/static").iterdir()}
+    assert static | {"glassformer/explainer/stations.json"} <= held
     models = {str(path.relative_to(source)) for path in (source / "glassformer/models").rglob("*") if path.is_file()}
     assert models == {name for name in held if name.startswith("glassformer/models/")}
     assert "glassformer/models/fr-en/model.safetensors" in models

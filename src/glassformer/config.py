@@ -62,9 +62,10 @@ class ModelConfig(Settings):
     )
     final_norm: bool = Field(False, description="add a layer norm after each stack; recommended with pre-norm")
     norm_eps: float = Field(1e-5, gt=0, description="epsilon added to the variance in layer norm")
-    positions: Literal["interleaved", "halves", "learned", "none"] = Field(
+    positions: Literal["interleaved", "halves", "learned", "rotary", "none"] = Field(
         "interleaved",
-        description="sin/cos in neighbouring channels (the notes), in two halves (Marian), learned, or none",
+        description="sines and cosines in alternate channels (the paper) or in two halves (Marian), learned vectors,"
+        " rotated queries and keys (RoFormer), or none",
     )
     max_positions: int = Field(1024, ge=1, le=_LONGEST, description="maximum sequence length")
     activation: Literal["relu", "gelu", "silu"] = Field(
@@ -95,6 +96,8 @@ class ModelConfig(Settings):
             )
         if self.positions in ("interleaved", "halves") and self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} must be even: sinusoidal positions come in pairs")
+        if self.positions == "rotary" and self.d_model // self.n_heads % 2:
+            raise ValueError(f"d_k={self.d_model // self.n_heads} is odd: positions='rotary' rotates pairs of channels")
         if self.norm == "none" and self.final_norm:
             raise ValueError("final_norm=True contradicts norm='none'")
         return self

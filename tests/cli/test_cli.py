@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import subprocess
@@ -9,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import glassformer
+from glassformer.cli import app, with_options
 from glassformer.config import ModelConfig
 
 PATIENCE = 0.5  # seconds
@@ -115,6 +118,49 @@ def test_a_mistake_is_explained_and_ends_with_2(words: list[str], complaint: str
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            "x was started with other settings: lr; continue with the new ones (accept_changes=True), start over "
+            "(fresh=True), or set another out",
+            "x was started with other settings: lr; continue with the new ones (--accept-changes), start over "
+            "(--fresh), or set another --out",
+        ),
+        ("recipe: train is not set: name a training corpus", "recipe: --train is not set: name a training corpus"),
+        ("out is not set: name the run folder", "--out is not set: name the run folder"),
+        (
+            "a.tsv is not a recipe; if it is a corpus, set train to it",
+            "a.tsv is not a recipe; if it is a corpus, set --train to it",
+        ),
+        ("out/fresh: no such folder, as it were out", "out/fresh: no such folder, as it were out"),
+    ],
+)
+def test_remedies_are_options(message: str, said: str) -> None:
+    assert with_options(message) == said
+
+
+def test_a_run_without_corpora_names_the_option() -> None:
+    answer = run("glassformer", "train", "--out", "x")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("glassformer: ")
+    assert "--train" in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_what_the_library_logs_is_printed_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    def log() -> None:
+        logging.getLogger("glassformer.training").info("checkpoint %d", 7)
+        logging.getLogger("glassformer").debug("not said")
+
+    monkeypatch.setattr("glassformer.report.info.show_models", lambda *_: log())
+    logger = logging.getLogger("glassformer")
+    before = logger.handlers[:]
+    answer = CliRunner().invoke(app, ["models"])
+    assert (answer.exit_code, answer.stdout, answer.stderr) == (0, "", "glassformer: checkpoint 7\n")
+    assert logger.handlers == before
+
+
 def test_info_tells_settings_and_sizes(pocket: Path) -> None:
     answer = run("glassformer", "info", str(pocket))
     assert (answer.returncode, answer.stderr) == (0, "")
@@ -128,6 +174,13 @@ def test_info_tells_settings_and_sizes(pocket: Path) -> None:
     assert told["encoder"] == f"{attention:,}"
     assert told["decoder"] == f"{2 * attention:,}"
     assert told["all"] == f"{20 * width + 3 * attention:,}"
+
+
+def test_info_can_be_a_page(pocket: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    answer = run("glassformer", "info", str(pocket), "--html", str(page))
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", f"glassformer: wrote {page}\n")
+    assert "d_model" in page.read_text(encoding="utf-8")
 
 
 def test_info_of_a_damaged_folder_is_a_mistake(pocket: Path, tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ import pytest
 import typer
 
 from glassformer.cli import app
-from glassformer.cli.options import corpora, forced_tokens, model_and_text, search_names, search_settings
+from glassformer.cli.options import corpora, forced_words, model_and_text, search_names, search_settings
 from glassformer.config import SearchConfig
-from glassformer.errors import GlassformerError, UsageError
-from tests.translate.fakes import tokenizers
+from glassformer.errors import ConfigError, GlassformerError, UsageError
 
 CORPUS = "--format --languages --fields --swap"
 VERSION_0_1 = {
@@ -113,6 +112,11 @@ def test_corpora_share_their_options() -> None:
     assert (second.target_path, second.weight, second.kind) == (Path("b.en"), 2.0, "moses")
 
 
+def test_a_file_of_many_languages_needs_two_of_them() -> None:
+    with pytest.raises(ConfigError, match="--languages SRC,TGT"):
+        corpora(["a.tmx"])
+
+
 @pytest.mark.parametrize("word", ["fr", "fr,", ",en", "fr,en,de"])
 @pytest.mark.parametrize("option", ["fields", "languages"])
 def test_two_names_are_two(option: str, word: str) -> None:
@@ -149,14 +153,11 @@ def test_wrong_search_words(word: str, complaint: str) -> None:
         search_settings(SearchConfig(), [word])
 
 
-def test_forced_words_become_tokens() -> None:
-    tokenizer = tokenizers().tgt
-    pieces = tokenizer.encode("chat")
-    assert len(pieces) > 1
-    assert forced_tokens(["2=chat"], tokenizer) == dict(enumerate(pieces, 2))
+def test_words_are_forced_at_steps() -> None:
+    assert forced_words(["2=chat", "5=a=b"]) == {2: "chat", 5: "a=b"}
     for word in ("house", "2=", "=house", "-1=house", "²=house"):
         with pytest.raises(UsageError, match="expected STEP=WORD"):
-            forced_tokens([word], tokenizer)
+            forced_words([word])
 
 
 def test_words_are_model_and_sentence(tmp_path: Path) -> None:

@@ -74,9 +74,13 @@ class InMemory(Prepared):
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
         self.asked: list[int] = []
+        self.kept: tuple[int, ...] = ()
 
     def epoch(self, number: int) -> Shard:
         return self.shard
+
+    def keep_only(self, *epochs: int) -> None:
+        self.kept = epochs
 
     def ahead(self, number: int) -> None:
         self.asked.append(number)
@@ -258,7 +262,7 @@ def test_shares_of_a_batch_add_up_to_its_loss_and_gradient(world: int) -> None:
         for rank in range(size):
             batch = Batches(InMemory(shard), BatchConfig(max_tokens=100), rank=rank, world=size).read(0, 0)
             assert len(batch.src) > 0
-            hidden = model(batch.src, batch.tgt_in, batch.src_mask)
+            hidden = model.hidden(batch.src, batch.tgt_in, batch.src_mask)
             is_token = batch.tgt_out != PAD
             loss = cross_entropy(hidden[is_token], model.output.weight, model.output.bias, batch.tgt_out[is_token])
             loss.backward()  # type: ignore[no-untyped-call]
@@ -274,10 +278,12 @@ def test_shares_of_a_batch_add_up_to_its_loss_and_gradient(world: int) -> None:
         torch.testing.assert_close(ours, theirs)
 
 
-def test_the_first_rank_has_the_next_epoch_made() -> None:
+def test_the_first_rank_deletes_past_epochs_and_has_the_next_one_made() -> None:
     first, second = (InMemory(shard_of([([5], [6])])) for _ in range(2))
     for rank, prepared in enumerate((first, second)):
         batches = Batches(prepared, BatchConfig(), rank=rank, world=2)
         assert (batches.count(3), batches.tokens(3, 0), batches.place(3, 0)) == (1, (2, 2), "corpus.tsv:1")
         batches.read(4, 0)
-    assert (first.asked, second.asked) == ([4, 5], [])
+        assert prepared.asked == [], "reading deletes and prepares nothing"
+        batches.delete_past_and_prepare_next(4)
+    assert (first.asked, first.kept, second.asked, second.kept) == ([5], (4, 5), [], ())

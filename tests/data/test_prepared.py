@@ -428,6 +428,7 @@ def test_the_next_epoch_is_made_meanwhile(tmp_path: Path, tokenizers: Tokenizers
         prepared.epoch(0)
         n_calls = len(heard.calls)
         for epoch in (1, 2, 3):
+            prepared.keep_only(epoch - 1, epoch)
             prepared.ahead(epoch)
             prepared.ahead(epoch)  # asking twice is asking once
             prepared.epoch(epoch)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import sys
 import types
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from glassformer.cli import app
-from glassformer.config import CorpusConfig, TokenizerConfig, preset
+from glassformer.config import CorpusConfig, SearchConfig, TokenizerConfig, preset
 from glassformer.data.pair import Pair
 from glassformer.errors import ConfigError, DataError, UsageError
-from glassformer.evaluation.evaluation import Evaluation, comet_score, evaluate, read_test
-from glassformer.evaluation.scores import Score, compare, measure
+from glassformer.evaluation.evaluation import comet_score, evaluate, read_test
+from glassformer.evaluation.scores import Score, measure
 from glassformer.model.transformer import Transformer
-from glassformer.report.comparison import draw_comparison
 from glassformer.store.folder import load_model, save_model
 from glassformer.text.tokenizer import Tokenizers, train_tokenizers
 from glassformer.translate.score import perplexity, score_pairs
@@ -140,19 +137,6 @@ def test_a_page_for_one_system_is_a_mistake(folder: Path, tmp_path: Path) -> Non
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, UsageError)
     assert "--compare" in str(done.exception)
-
-
-def test_the_page_marks_what_differs_and_loses_no_word() -> None:
-    test = [Pair("s <&", "r", "f", 1), Pair("s2", "the old red house", "f", 2)]
-    first = Evaluation("a<b", ["one two three", "the old red house"], {}, math.nan)
-    other = Evaluation("c&d", ["one 2 three four", "a <b>new</b> house"], {}, math.nan)
-    comparisons = compare(first.hypotheses, other.hypotheses, [pair.tgt for pair in test])
-    page = draw_comparison(first, other, comparisons, test)
-    shown = re.findall(r'<div class="pair"><p dir="auto">(.*?)</p><p dir="auto">(.*?)</p></div>', page)
-    plain = [tuple(unescape(re.sub("</?mark>", "", text)) for text in pair) for pair in shown]
-    assert sorted(plain) == sorted(zip(first.hypotheses, other.hypotheses, strict=True))
-    assert ("one <mark>two</mark> three", "one <mark>2</mark> three <mark>four</mark>") in shown
-    assert page.index("old red") < page.index("one <mark>")  # what differs most comes first
 
 
 def test_comet_is_used_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,13 +208,15 @@ def test_columns_that_are_not_there_are_said(server: LiveServer, query: str) -> 
     assert answer.json["error"]
 
 
-def test_serving_says_where_and_opens_a_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serving_logs_its_url_and_opens_a_browser(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     opened: list[str] = []
-    said: list[str] = []
+    caplog.set_level("INFO", "glassformer")
     monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setattr(LiveServer, "serve_forever", lambda server: None)
     for browser in (False, True):
-        live.serve_page(golden_translator(), "", "golden", browser, said.append)
-    assert len(said) == 2
+        live.serve_page(golden_translator(), "", "golden", browser=browser)
+    assert len(caplog.messages) == 2
     assert len(opened) == 1
-    assert opened[0] in said[1]
+    assert opened[0] in caplog.messages[1]

@@ -24,12 +24,14 @@ from glassformer.config import SearchConfig
 from glassformer.explainer.document import Document
 from glassformer.explainer.live import LiveServer
 from glassformer.explainer.page import page_html, static_file, static_names
+from glassformer.explainer.stations import stations
 from tests.explainer.browser import Visitor, launch, needs_browser
 from tests.explainer.golden import golden_document, golden_explanation, golden_translator
 
 pytestmark = needs_browser
 
-N_STATIONS: Final = 28
+SLUGS: Final = tuple(stations())
+TESTS: Final = Path(__file__).parents[1]
 SHELL: Final = 150_000  # bytes of the page without a trace
 TRACE: Final = 3_000_000  # bytes of a trace of usual size
 SMALL: Final = {"d_model": 256, "d_ff": 1024, "n_encoder_layers": 3, "n_decoder_layers": 3, "n_heads": 4}
@@ -39,6 +41,7 @@ VARIANTS: Final[list[dict[str, Any]]] = [
     {"norm": "pre", "final_norm": True, "positions": "learned", "n_encoder_layers": 2, "activation": "gelu"},
     {"positions": "halves", "activation": "silu", "n_decoder_layers": 2, "scaled_attention": False, "tie": "none"},
     {"positions": "none", "scale_embeddings": False, "attention_bias": False},
+    {"positions": "rotary", "n_encoder_layers": 2, "n_decoder_layers": 2},
 ]
 
 
@@ -116,41 +119,112 @@ class TestStations:
     """Every station, on its own and in turn."""
 
     def test_opens_each_by_its_address(self, golden: Visitor) -> None:
-        for station in range(N_STATIONS):
+        for number, slug in enumerate(SLUGS):
             for depth in (1, 2, 3):
-                golden.go(f"station={station}&depth={depth}")
-                assert golden.page.text_content("#number") == str(station)
+                golden.go(f"{slug}&depth={depth}")
+                assert golden.page.text_content("#number") == str(number)
                 assert golden.page.locator("#station > *").count()
         assert badge(golden) == "good"
+
+    def test_opens_each_by_its_number_as_older_pages_did(self, golden: Visitor) -> None:
+        for number, slug in enumerate(SLUGS):
+            golden.go(f"station={number}&depth=2")
+            assert golden.page.text_content("#number") == str(number)
+            assert golden.page.get_attribute("#depth2", "aria-pressed") == "true"
+            assert golden.page.input_value("#jump") == slug
+        golden.go("enc.0.self.h1.q[1,2]&station=5")
+        assert golden.page.input_value("#jump") == "scores"
+
+    def test_writes_its_slug_into_the_url(self, golden: Visitor) -> None:
+        golden.go("scores")
+        golden.page.evaluate("() => document.activeElement.blur()")
+        golden.page.keyboard.press("n")
+        golden.page.keyboard.press(".")
+        assert golden.page.evaluate("() => location.hash") == "#scale&head=1"
+        golden.page.click('#map a[data-station="cross-attention"]')
+        assert golden.page.evaluate("() => location.hash") == "#cross-attention&head=1"
+        golden.go("enc.0.self.h1.q[1,2]&station=scores")
+        assert golden.page.input_value("#jump") == "scores"
+        golden.page.keyboard.press("2")
+        assert golden.page.evaluate("() => location.hash") == "#enc.0.self.h1.q[1,2]&station=scores&depth=2"
+
+    def test_every_tensor_is_at_home_in_one(self, golden: Visitor) -> None:
+        for name in golden_explanation().trace:
+            golden.go("map")
+            golden.go(name)
+            assert golden.page.input_value("#jump") != "map", name
 
     @pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: "-".join(map(str, changes.values())))
     def test_shows_other_models(self, visitor: Visitor, changes: dict[str, Any]) -> None:
         visitor.open(golden_translator(**changes).explain("Le chat dort.").document())
-        for station in range(N_STATIONS):
-            visitor.go(f"station={station}&depth=3")
-            assert visitor.page.text_content("#number") == str(station)
+        for number, slug in enumerate(SLUGS):
+            visitor.go(f"{slug}&depth=3")
+            assert visitor.page.text_content("#number") == str(number)
         assert badge(visitor) == "good"
         assert not visitor.faults
 
     def test_switches_at_once(self, golden: Visitor) -> None:
         times: list[float] = golden.page.evaluate(
             """async () => { const times = [];
-            for (let n = 0; n < 28; n++) {
+            for (const stop of document.querySelectorAll('#map a')) {
               const start = performance.now();
-              document.querySelector(`#map a[data-station="${n}"]`).click();
+              stop.click();
               await new Promise(requestAnimationFrame);
               times.push(performance.now() - start);
             } return times; }"""
         )
+        assert len(times) == len(SLUGS)
         assert statistics.median(times) < 100
 
     def test_keeps_its_layout_while_stepping(self, golden: Visitor) -> None:
-        golden.go("station=19&t=0")
+        golden.go("cross-attention&t=0")
         tops = []
         for _ in golden_document()["steps"]:
             tops.append(golden.page.evaluate("() => document.querySelector('#station').getBoundingClientRect().top"))
             golden.page.keyboard.press("ArrowRight")
         assert len(set(tops)) == 1
+
+
+class TestRotary:
+    """Positions that rotate queries and keys."""
+
+    def test_are_recomputed_and_explained(self, visitor: Visitor) -> None:
+        explanation = golden_translator(positions="rotary").explain("Le chat dort.")
+        document = explanation.document()
+        visitor.open(document, "positions")
+        assert badge(visitor) == "good"
+        assert visitor.page.text_content("#title") == "Rotary positions"
+        assert not visitor.page.locator("#head-more").is_disabled()
+        for address in ("enc.0.self.h1.rotated_q[3,4]", "enc.0.self.h0.rotated_k[2,1]", "dec.0.self.h1.rotated_k[1,6]"):
+            visitor.go(address)
+            left, _, right = str(visitor.page.text_content("#station .equation.big")).rpartition("=")
+            assert evaluate(left) == pytest.approx(evaluate(right), abs=1e-3)
+            assert evaluate(right) == pytest.approx(explanation.cell(address).result, abs=1e-4)
+        visitor.go("scores")
+        sources = {
+            number["address"].partition("[")[0] for number in visitor.numbers(".bars") if "*" in number["address"]
+        }
+        assert sources == {"enc.0.self.h0.rotated_q"}
+        assert not visitor.faults
+        visitor.open(_corrupt(document, "enc.0.self.rotated_k"))
+        assert badge(visitor) == "bad"
+
+    def test_other_positions_need_no_head(self, golden: Visitor) -> None:
+        golden.go("positions")
+        assert golden.page.locator("#head-more").is_disabled()
+        assert golden.page.text_content("#title") == "Positions"
+
+
+class TestOldTraces:
+    """Files of older versions."""
+
+    def test_open(self, visitor: Visitor) -> None:
+        visitor.open(json.loads((TESTS / "v0_1/trace.json").read_text(encoding="utf-8")))
+        for number, slug in enumerate(SLUGS):
+            visitor.go(f"{slug}&depth=3")
+            assert visitor.page.text_content("#number") == str(number)
+        assert badge(visitor) == "good"
+        assert not visitor.faults
 
 
 class TestNumbers:
@@ -173,11 +247,11 @@ class TestNumbers:
     def test_stand_in_pictures_too(self, golden: Visitor) -> None:
         explanation, seen = golden_explanation(), 0
         for at in (
-            "station=8&depth=2",
-            "station=12&depth=2",
-            "station=17&t=2&depth=2",
-            "station=22",
-            "station=2&depth=2",
+            "softmax&depth=2",
+            "encoder-add-norm-1&depth=2",
+            "masked-self-attention&t=2&depth=2",
+            "linear",
+            "embedding&depth=2",
         ):
             golden.go(at)
             for number in golden.numbers():
@@ -187,9 +261,9 @@ class TestNumbers:
         assert seen > 200
 
     def test_all_have_an_address(self, golden: Visitor) -> None:
-        for station in range(N_STATIONS):
-            golden.go(f"station={station}&depth=3")
-            assert all(number["address"] for number in golden.numbers()), station
+        for slug in SLUGS:
+            golden.go(f"{slug}&depth=3")
+            assert all(number["address"] for number in golden.numbers()), slug
             assert not golden.page.locator("#station .num:not([data-value])").count()
 
     def test_follow_from_what_is_printed(self, golden: Visitor) -> None:
@@ -215,8 +289,8 @@ class TestNumbers:
         ]
         where += [
             f"out.probabilities[{t},3]",
-            f"station=24&t={t}",
-            f"station=26&t={t}",
+            f"choose&t={t}",
+            f"beam-tree&t={t}",
             f"dec.0.cross.h1.context[{t},3]",
         ]
         for address in where:
@@ -319,15 +393,15 @@ class TestReaders:
 
     def test_tour_by_keyboard(self, golden: Visitor) -> None:
         page, press = golden.page, golden.page.keyboard.press
-        golden.go("station=0")
+        golden.go("map")
         page.evaluate("() => document.activeElement.blur()")
-        for station in range(1, N_STATIONS):
+        for station in range(1, len(SLUGS)):
             press("n")
             assert page.text_content("#number") == str(station)
         for t in range(1, len(golden_document()["steps"])):
             press("ArrowRight")
             assert str(page.text_content("#count")).startswith(f"t = {t} ")
-        golden.go("station=8")
+        golden.go("softmax")
         page.evaluate("() => document.activeElement.blur()")
         press(".")
         assert str(page.text_content("#head")).startswith("1")
@@ -351,8 +425,8 @@ class TestReaders:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_axe_finds_nothing_serious(self, golden: Visitor, scheme: Any) -> None:
         golden.page.emulate_media(color_scheme=scheme)
-        stations = ["enc.0.self.h0.scores[1,1]", "station=19&t=2"]
-        stations += ["station=1", "station=8&depth=2", "station=23", "station=26&t=1"] if scheme == "light" else []
+        stations = ["enc.0.self.h0.scores[1,1]", "cross-attention&t=2"]
+        stations += ["pieces", "softmax&depth=2", "vocabulary-softmax", "beam-tree&t=1"] if scheme == "light" else []
         for at in stations:
             golden.go(at)
             found = Axe().run(golden.page).response["violations"]
@@ -367,20 +441,20 @@ class TestReaders:
         golden.page.set_viewport_size({"width": width, "height": height})
         golden.go("enc.ids[0]")
         depths = (1, 2, 3) if width == 360 else (1,)
-        over = golden.overflow([f"station={n}&depth={depth}" for n in range(N_STATIONS) for depth in depths])
+        over = golden.overflow([f"{slug}&depth={depth}" for slug in SLUGS for depth in depths])
         assert max(over.values()) <= 0, over
         golden.page.set_viewport_size({"width": 1280, "height": 800})
 
     def test_speaks_french(self, golden: Visitor) -> None:
         golden.page.select_option("#language", "fr")
-        golden.go("station=9")
+        golden.go("weighted-values")
         assert golden.page.text_content("#title") == "Valeurs pond\u00e9r\u00e9es"
         assert golden.page.get_attribute("html", "lang") == "fr"
         assert golden.page.get_attribute("#source button >> nth=0", "lang") == "fr"
         golden.page.select_option("#language", "en")
 
     def test_temperature_and_top_k_act_at_once(self, golden: Visitor) -> None:
-        golden.go("station=23&t=1")
+        golden.go("vocabulary-softmax&t=1")
         before = golden.numbers(".chances")
         golden.page.locator("#temperature").fill("0.5")
         sharper = golden.numbers(".chances")
@@ -417,9 +491,9 @@ class TestNotebook:
         frame = visitor.page.frame_locator("iframe")
         frame.locator("body.checked").wait_for(timeout=20_000)
         assert frame.locator("#badge").get_attribute("data-state") == "good"
-        for station in (1, 8, 26):  # by a click, as the frame's address stays what it is
-            frame.locator("#jump").select_option(str(station))
-            assert frame.locator("#number").text_content() == str(station)
+        for slug in ("pieces", "softmax", "beam-tree"):  # by a click, as the frame's address stays what it is
+            frame.locator("#jump").select_option(slug)
+            assert frame.locator("#number").text_content() == str(stations()[slug].number)
         assert "dort" in str(frame.locator("header").text_content())
         assert not visitor.faults
 
@@ -432,8 +506,8 @@ class TestHostileText:
         document["vocabulary"][5] = "<b>bold</b>"
         visitor.open(document)
         assert visitor.page.text_content(".pair span") == HOSTILE
-        for station in range(N_STATIONS):
-            visitor.go(f"station={station}")
+        for slug in SLUGS:
+            visitor.go(slug)
         assert visitor.page.text_content(".facts dd span") == HOSTILE
         assert not visitor.page.locator("#station img, #station script, #station b b, header img").count()
         assert not visitor.faults
@@ -452,7 +526,7 @@ class TestHostileText:
             page.fill("#sentence", "Le chat dort.")
             page.press("#sentence", "Enter")
             page.wait_for_function("() => document.querySelector('.pair span')?.textContent === 'Le chat dort.'")
-            reader.go("station=23")
+            reader.go("vocabulary-softmax")
             page.click("#force")
             other = page.locator(".options button:not(.chosen)").first
             word = str(other.text_content())

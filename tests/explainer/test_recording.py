@@ -31,8 +31,11 @@ from glassformer.explainer.source import operation_source, statement
 from glassformer.model.operations import OPERATIONS
 from glassformer.model.transformer import Transformer
 from glassformer.search.beam import beam_search
+from glassformer.store.folder import About
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocab import EOS, PAD
+from glassformer.translate.engines.torch import TorchEngine
+from glassformer.translate.translator import Translator
 from tests.explainer.golden import SENTENCE, golden_document, golden_explanation, golden_translator
 from tests.models import EACH_CHOICE, build, ids, same
 from tests.translate.fakes import tokenizers
@@ -188,6 +191,17 @@ def test_a_sentence_longer_than_the_model_reads_is_refused() -> None:
         record(talker(0), [5] * 80, SearchConfig())
 
 
+def test_words_are_forced_piece_by_piece() -> None:
+    tokenizer = tokenizers().tgt
+    pieces = tokenizer.encode("chat")
+    assert len(pieces) > 1
+    found = golden_translator().explain(SENTENCE, forced={2: "chat"}).subject.recording
+    assert found.forced == dict(zip(range(2, 9), pieces, strict=False))
+    assert found.tokens[2 : 2 + len(pieces)] == pieces
+    by_id = golden_translator().explain(SENTENCE, forced={2: pieces[0]}).subject.recording
+    assert by_id.forced == {2: pieces[0]}
+
+
 def floats(document: Document) -> NDArray[np.float32]:
     assert document["blob"]["encoding"] == "base64+deflate-raw"
     numbers = np.frombuffer(zlib.decompress(base64.b64decode(document["blob"]["data"]), -15), "<f4")
@@ -328,8 +342,9 @@ def test_every_model_can_be_written_down(changes: dict[str, Any]) -> None:
     model = build(0, torch.float32, **{**changes, "src_vocab": 320, "tgt_vocab": 320})
     with torch.no_grad():
         model.output.weight[310:] = 0
-    forced = {0: 266, 2: 270, 3: 280}
-    document = explain(model, tokenizers(), SENTENCE, SearchConfig(width=2, max_length=4), forced=forced).document()
+    forced: dict[int, str | int] = {0: 266, 2: 270, 3: 280}
+    translator = Translator(TorchEngine([model]), tokenizers(), About(), 80, SearchConfig(width=2, max_length=4))
+    document = explain(translator, SENTENCE, forced=forced).document()
     assert len(document["vocabulary"]) == 320
     json.dumps(document, allow_nan=False)
 
@@ -393,7 +408,7 @@ def test_formulas_are_read_from_the_operations(name: str) -> None:
     first = found.source.splitlines()[0]
     assert lines[int(line) - 1].strip() == first
     assert found.source.splitlines()[-1].startswith("return ")
-    assert found.says == str(OPERATIONS[name].__doc__).splitlines()[0]
+    assert found.says == str(OPERATIONS[name].function.__doc__).splitlines()[0]
     assert statement(found.code).splitlines()[0] == first
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from glassformer.config import CorpusConfig
+from glassformer.errors import RunError
 from glassformer.model.transformer import Transformer
-from glassformer.report.card import write_card
+from glassformer.report.card import ModelCard, write_card
 from glassformer.store.folder import CARD, save_model
 from glassformer.text.tokenizer import train_tokenizers
 from glassformer.training.recipe import Recipe, read_recipe
@@ -69,6 +70,34 @@ def test_the_card_says_what_one_wants_to_know(tmp_path: Path) -> None:
     compile(blocks(out, "python")[0], "card", "exec")
 
 
+def test_the_observer_writes_the_card_at_the_end(tmp_path: Path) -> None:
+    out, _ = finish(tmp_path)
+    before = (out / CARD).read_bytes()
+    (out / CARD).unlink()
+    ModelCard().validated(out)
+    assert not (out / CARD).exists()
+    ModelCard().finished(out)
+    assert (out / CARD).read_bytes() == before
+
+
+def test_the_card_shows_chrf_where_it_was_measured(tmp_path: Path) -> None:
+    out, _ = finish(tmp_path)
+    assert "chrF" not in (out / CARD).read_text(encoding="utf-8")
+    ends = [look(300, "end", weights="last", chosen=True, chrf=61.25)]
+    write_run(out, [report(300), *ends], preset="pocket", training__metric="chrf")
+    write_card(out)
+    text = (out / CARD).read_text(encoding="utf-8")
+    assert "| weights | BLEU | chrF | perplexity | |\n|---|---|---|---|---|\n| last | 39.70 | 61.25 | 3.030 |" in text
+
+
+def test_a_card_that_cannot_be_written(tmp_path: Path) -> None:
+    out, _ = finish(tmp_path)
+    (out / CARD).unlink()
+    (out / CARD).mkdir()
+    with pytest.raises(RunError, match=r"README\.md cannot be read: Is a directory"):
+        write_card(out)
+
+
 def test_a_card_that_nobody_changed_is_renewed(tmp_path: Path) -> None:
     out, _ = finish(tmp_path)
     before = (out / CARD).read_bytes()
@@ -94,4 +123,4 @@ def test_data_that_is_gone_is_named(tmp_path: Path) -> None:
     assert isinstance(corpus, CorpusConfig)
     corpus.path.unlink()
     write_card(out)
-    assert "| train | `train.tsv` | 1 | no longer there |" in (out / CARD).read_text(encoding="utf-8")
+    assert "| train | `train.tsv` | 1 | file not found |" in (out / CARD).read_text(encoding="utf-8")

@@ -30,7 +30,7 @@ def test_demo_translates_the_notes_and_writes_the_page(
         assert text in said
     assert "Jane visits Africa in September." in said
     assert "I am a student." in said or "I'm a student." in said
-    assert said.count("% sure") == len(SENTENCES)
+    assert said.count("confidence ") == len(SENTENCES)
     assert str(page) in said.replace("\n", "")
     assert translator.translate(SENTENCES[0]) in page.read_text(encoding="utf-8")
 
@@ -41,7 +41,7 @@ def test_demo_takes_sentences_until_an_empty_line(
     asked = iter(["Merci.", "Bonjour. Merci.", "", "not reached"])
     run_demo(translator, tmp_path / "page.html", lambda: next(asked))
     said = capsys.readouterr().out
-    assert said.count("% sure") == len(SENTENCES) + 2
+    assert said.count("confidence ") == len(SENTENCES) + 2
     assert "not reached" not in said
     assert next(asked) == "not reached"
 

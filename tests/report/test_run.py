@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.errors import RunError
-from glassformer.report.charts import Chart, curve, draw_chart
-from glassformer.report.run import REPORT, write_report
+from glassformer.report.charts import Chart, curve, draw_curves
+from glassformer.report.run import REPORT, HtmlReport, write_report
 from tests.runs import look, report, write_run
 
 HOSTILE = '<script>alert("1")</script><img src=x onerror=alert(1)> & </bdi>\u202e\x07'
@@ -77,7 +77,7 @@ def test_a_run_that_goes_on(tmp_path: Path) -> None:
     for words in ("running", "400", "of 1,000 updates", "200 s", "fr → en", "un 400", "un 100"):
         assert words.replace("200 s", "3 min") in page.text
     assert "5 min" in page.text  # 600 updates to go at half a second each
-    assert "The weights it ended with" not in page.text
+    assert "Final weights" not in page.text
 
 
 def test_a_run_that_ended_says_what_was_chosen(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_run_that_ended_says_what_was_chosen(tmp_path: Path) -> None:
     assert "77.70" in page.text
     assert "ema weights" in page.text
     early = Page(draw(tmp_path, [*course(), *ends], training__max_updates=900, training__patience=3))
-    assert "finished early: no better look at dev for 3 looks" in early.text
+    assert "stopped early: no improvement in 3 validations" in early.text
 
 
 def test_the_best_look_is_marked(tmp_path: Path) -> None:
@@ -98,10 +98,28 @@ def test_the_best_look_is_marked(tmp_path: Path) -> None:
     assert "best 1.00 after update 10" in Page(draw(tmp_path, by_loss, training__metric="loss")).text
 
 
+def test_a_run_that_goes_by_chrf_shows_chrf(tmp_path: Path) -> None:
+    looks = [look(10, chrf=50.0), look(20, chrf=61.25)]
+    ends = [look(20, "end", weights="last", chosen=True, chrf=61.25)]
+    page = Page(draw(tmp_path, [*looks, *ends], training__metric="chrf"))
+    for words in ("Validation chrF", "validation chrF, last weights", "61.2", "35.50"):
+        assert words in page.text
+    assert "Validation BLEU" not in page.text
+    old = Page(draw(tmp_path, [look(10)], training__metric="chrf"))  # written before chrF was measured
+    assert "nothing yet" in old.text
+
+
+def test_the_observer_writes_after_each_validation_and_at_the_end(tmp_path: Path) -> None:
+    write_run(tmp_path, [*course()])
+    for write in (HtmlReport().validated, HtmlReport().finished):
+        write(tmp_path)
+        (tmp_path / REPORT).unlink()
+
+
 def test_a_roll_back_is_told(tmp_path: Path) -> None:
     back = {"kind": "rollback", "step": 100, "bad_step": 130, "parameter": "the gradient of <b>", "rate_cut": 0.5}
     page = draw(tmp_path, [*course(), back])
-    assert "Update 130 was no number (the gradient of <b>): back to update 100" in Page(page).text
+    assert "Update 130: loss or gradient not finite (the gradient of <b>); resumed from update 100" in Page(page).text
     assert page.count('class="back"') == 2  # in the curves of loss and gradient
 
 
@@ -120,7 +138,7 @@ def test_texts_are_shown_and_not_obeyed(tmp_path: Path) -> None:
     assert found.tags == Page(hold(tmp_path / "name", "word")).tags
     assert not any(name.startswith("on") for name, _ in found.attributes)
     assert '<script>alert("1")</script>' in found.text
-    assert "\u202e" not in page.split("<h2>Samples")[1].split("<h2>")[0]  # what turns text around is spelt
+    assert "\u202e" not in page.split("<h2>Validation samples")[1].split("<h2>")[0]  # what turns text around is spelt
 
 
 def test_nothing_is_fetched(tmp_path: Path) -> None:
@@ -131,7 +149,7 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
 
 def test_settings_that_differ_and_all_of_them(tmp_path: Path) -> None:
     page = draw(tmp_path, [], training__lr=0.25, model__dropout=0.4)
-    own, everything = page.split("all of them")
+    own, everything = page.split("All settings")
     assert "training.lr" in own
     assert "model.dropout" in own
     assert "training.warmup" not in own
@@ -151,14 +169,14 @@ def test_a_long_run_gives_a_small_page_quickly(tmp_path: Path) -> None:
 
 
 def test_no_run_no_report(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is not the folder of a run"):
+    with pytest.raises(RunError, match="is not a run folder"):
         write_report(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
     write_run(tmp_path, [])
-    (tmp_path / f".{REPORT}").mkdir()
-    with pytest.raises(RunError, match=r"report\.html could not be written"):
+    (tmp_path / REPORT).mkdir()
+    with pytest.raises(RunError, match=r"report\.html cannot be written"):
         write_report(tmp_path)
 
 
@@ -182,7 +200,7 @@ def test_a_thinned_curve_keeps_the_mean_and_the_range(numbers: list[float]) -> N
 @given(st.lists(st.floats(1e-9, 1e9) | st.floats(-1e3, 1e3), min_size=1, max_size=40), st.booleans(), st.booleans())
 def test_any_curve_stays_in_its_box(numbers: list[float], from_zero: bool, log_too: bool) -> None:
     drawn = curve("a", "first", [{"step": i, "y": y} for i, y in enumerate(numbers, 1)], "y")
-    page = draw_chart(Chart("t", "", (drawn,), len(numbers), from_zero=from_zero, log_too=log_too))
+    page = draw_curves(Chart("t", "", (drawn,), len(numbers), from_zero=from_zero, log_too=log_too))
     Page(page)
     paths = re.findall(r'<path class="[^"]*" d="M([^"]*?)(?:h0)?"', page)
     assert len(paths) == 1 + log_too

@@ -8,13 +8,16 @@ import math
 import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from glassformer.report.terminal import (
     bar,
     bars,
+    duration,
     heat_map,
     legend,
     legible,
+    percent,
     show,
     side_by_side,
     table,
@@ -146,3 +149,35 @@ def test_pictures_need_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     show(Console(file=file, force_terminal=True, width=40), heat_map([[0.0, 1.0]], ["x"], ["", ""]))
     assert "x ·· ██" in file.getvalue()
     assert "\x1b[36m" not in file.getvalue()
+
+
+def test_columns_that_are_asked_to_stand_right_do() -> None:
+    lines = shown(table(("", "x"), [("a", "word"), ("b", "7")], right=(1,))).splitlines()
+    assert lines == ["       x", "a   word", "b      7"]
+
+
+def test_lines_that_are_not_wrapped_stay_whole() -> None:
+    file = io.StringIO()
+    show(Console(file=file, width=10), Text("a word or two or three"), wrap=False)
+    assert file.getvalue() == "a word or two or three\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (5340, "89 min"),
+        (5400, "1 h 30"),
+        (90000, "25 h 00"),
+        (216000, "2.5 days"),
+    ],
+)
+def test_durations_in_words(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(("part", "words"), [(1, "0.0013%"), (1234, "1.6%"), (72000, "92%"), (77999, "100%")])
+def test_shares_to_two_digits(part: int, words: str) -> None:
+    assert percent(part, 78000) == words

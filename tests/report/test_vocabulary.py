@@ -105,11 +105,11 @@ def test_nothing_is_overwritten(corpus: Path, tmp_path: Path) -> None:
         path = tmp_path / "out" / name
         path.touch()
         out = path if name == "my.model" else path.parent
-        assert fault(UsageError, *words, out).startswith(f"{path} is there already")
+        assert fault(UsageError, *words, out).startswith(f"{path} already exists")
         path.unlink()
     (tmp_path / "file").touch()
     assert "is a file" in fault(UsageError, *words, tmp_path / "file")
-    assert "--separate makes two" in fault(UsageError, *words, tmp_path / "my.model", "--separate")
+    assert "--separate writes two" in fault(UsageError, *words, tmp_path / "my.model", "--separate")
 
 
 def test_mistakes_leave_nothing_behind(corpus: Path, tmp_path: Path) -> None:

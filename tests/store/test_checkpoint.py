@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("which", range(4))  # two files of tensors, the state, the pointer
+@pytest.mark.parametrize("which", range(3))  # two files of tensors, the state
 def test_a_crash_inside_a_write_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int, share: float
 ) -> None:
@@ -54,10 +55,56 @@ def test_a_crash_inside_a_write_loses_nothing(
     found, complaints = load_latest(tmp_path)
     assert found is not None
     assert not complaints
-    assert found.state["step"] == (2 if which == 3 else 1)
+    assert found.state["step"] == 1
     assert (tmp_path / (tmp_path / "latest").read_text().strip()).is_dir(), "latest names a whole checkpoint"
     save_checkpoint(tmp_path, 3, tensors(3.0), {"step": 3})
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".unfinished")] == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_crash_before_latest_is_written_keeps_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_checkpoint(tmp_path, 1, tensors(1.0), {"step": 1})
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "_point_latest", crash)
+        with pytest.raises(Crash):
+            save_checkpoint(tmp_path, 2, tensors(2.0), {"step": 2})
+    found, complaints = load_latest(tmp_path)
+    assert found is not None
+    assert (found.state["step"], complaints) == (2, [])
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".step-00000001.abc/step-00000001").mkdir(parents=True)
+    (tmp_path / ".unfinished-step-00000001").mkdir()  # older versions
+    (tmp_path / ".latest.77.part").touch()
+    (tmp_path / ".mine").touch()
+    save_checkpoint(tmp_path, 1, tensors(1.0), {"step": 1})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".mine", "latest", "step-00000001"]
+
+
+def test_the_same_step_again_replaces_the_first(tmp_path: Path) -> None:
+    for value in (1.0, 2.0):
+        path = save_checkpoint(tmp_path, 1, tensors(value), {"step": 1})
+    assert load_checkpoint(path).tensors["model"]["w"].tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("version", [None, 1, 2])
+def test_a_newer_format_is_refused(tmp_path: Path, version: int | None) -> None:
+    save_checkpoint(tmp_path, 1, tensors(1.0), {"step": 1})
+    state = save_checkpoint(tmp_path, 2, tensors(2.0), {"step": 2}) / "state.json"
+    content = json.loads(state.read_text())
+    assert content.pop("version") == 1
+    state.write_text(json.dumps(content if version is None else {**content, "version": version}))
+    if version == 2:
+        with pytest.raises(RunError, match="step-00000002 has format version 2, this program reads up to 1; update"):
+            load_latest(tmp_path)
+    else:
+        found, complaints = load_latest(tmp_path)
+        assert found is not None
+        assert (found.state, complaints) == ({"step": 2}, [])
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "missing", "state"])
@@ -89,11 +136,13 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(tmp_path: Path, monkeyp
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     monkeypatch.setattr(checkpoint, "_write", full)
-    message = r"^the checkpoint of step 2 could not be written to .*: No space left on device; step-00000001 is whole"
+    message = (
+        r"step-00000002 cannot be written: No space left on device; the newest checkpoint is step-00000001; fix it"
+    )
     with pytest.raises(RunError, match=message):
         save_checkpoint(tmp_path, 2, tensors(2.0), {"step": 2})
     assert [path.name for path in whole_checkpoints(tmp_path)] == ["step-00000001"]
-    assert not list(tmp_path.glob(".unfinished-*"))
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_old_ones_go(tmp_path: Path) -> None:

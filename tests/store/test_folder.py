@@ -62,7 +62,7 @@ def test_half_precision_is_for_storing(tmp_path: Path) -> None:
         assert torch.equal(a, b.half().float())
     assert Tokenizers.load(half) == Tokenizers.load(whole)
     assert (half / CARD).read_text() == "# a card"
-    with pytest.raises(GlassformerError, match="already there; name a new folder"):
+    with pytest.raises(GlassformerError, match="already exists; name a new folder"):
         copy_model(whole, half, "float16")
 
 
@@ -148,15 +148,15 @@ def as_folder(folder: Path) -> None:
 FIRST = "src_embedding.table"
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "no folder": (rename, "no such model folder"),
-    "no config": (remove(CONFIG), "is no model folder: it has no config.json"),
-    "a run that goes on": (both(remove(CONFIG), write("run.toml", "")), "give its command again"),
-    "an export": (both(write(CONFIG, "{}"), write("model.bin", "")), "an export for CTranslate2"),
+    "no config": (remove(CONFIG), "is not a model folder: it has no config.json"),
+    "a run that goes on": (both(remove(CONFIG), write("run.toml", "")), "has not finished: resume it"),
+    "an export": (both(write(CONFIG, "{}"), write("model.bin", "")), "is a CTranslate2 export"),
     "config is a folder": (as_folder, "cannot be read"),
-    "config is not JSON": (write(CONFIG, "d_model = 512"), "is not JSON"),
-    "config is empty": (write(CONFIG, ""), "is not JSON"),
-    "config is cut short": (truncate(CONFIG, 0.5), "is not JSON, perhaps cut short"),
-    "config is binary": (write(CONFIG, b"\xff\xfe\x00\x80"), "is not JSON"),
-    "config is bottomless": (write(CONFIG, "[" * 100_000), "is not JSON"),
+    "config is not JSON": (write(CONFIG, "d_model = 512"), "is not valid JSON"),
+    "config is empty": (write(CONFIG, ""), "is not valid JSON"),
+    "config is cut short": (truncate(CONFIG, 0.5), "is not valid JSON, possibly truncated"),
+    "config is binary": (write(CONFIG, b"\xff\xfe\x00\x80"), "is not valid JSON"),
+    "config is bottomless": (write(CONFIG, "[" * 100_000), "is not valid JSON"),
     "config is a list": (write(CONFIG, "[1, 2]"), "does not describe a glassformer model"),
     "config is another program's": (write(CONFIG, '{"model_type": "marian", "d_model": 512}'), "does not describe"),
     "config without model": (write(CONFIG, '{"format": "glassformer-model"}'), "model: Field required"),
@@ -169,17 +169,17 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "monstrous length": (change(max_positions=10**12), "model.max_positions=1000000000000"),
     "text for a number": (change(d_model="wide"), "model.d_model='wide'"),
     "no number": (change(norm_eps=float("nan")), "model.norm_eps=nan"),
-    "no weights": (remove(WEIGHTS), "the weights are missing: no model.safetensors"),
-    "weights are empty": (write(WEIGHTS, b""), "is not a whole safetensors file"),
-    "weights are cut short": (truncate(WEIGHTS, 0.7), "is not a whole safetensors file"),
-    "weights are cut in the header": (truncate(WEIGHTS, 0.01), "is not a whole safetensors file"),
-    "weights are a pickle": (write(WEIGHTS, pickle.dumps({"a": [1] * 100})), "is not a whole safetensors file"),
+    "no weights": (remove(WEIGHTS), "has no weights: model.safetensors is missing"),
+    "weights are empty": (write(WEIGHTS, b""), "is not a complete safetensors file"),
+    "weights are cut short": (truncate(WEIGHTS, 0.7), "is not a complete safetensors file"),
+    "weights are cut in the header": (truncate(WEIGHTS, 0.01), "is not a complete safetensors file"),
+    "weights are a pickle": (write(WEIGHTS, pickle.dumps({"a": [1] * 100})), "is not a complete safetensors file"),
     "weights are another model's": (foreign, f"lacks {FIRST}"),
     "a weight is missing": (tensors(lambda w: w.pop("encoder.layers.0.feed_forward.hidden.bias")), "lacks encoder"),
-    "a weight too many": (tensors(lambda w: w.update(extra=torch.ones(2))), "has extra, for which this model has"),
+    "a weight too many": (tensors(lambda w: w.update(extra=torch.ones(2))), "has extra, which this model does not"),
     "a weight of another shape": (tensors(lambda w: w.update({FIRST: torch.ones(2)})), f"{FIRST} has shape (2,),"),
-    "whole numbers": (tensors(lambda w: w.update({k: v.long() for k, v in w.items()})), "a weight is a fraction"),
-    "config of another size": (change(d_model=16), f"{FIRST} has shape (11, 8), config.json asks for (11, 16)"),
+    "whole numbers": (tensors(lambda w: w.update({k: v.long() for k, v in w.items()})), "expected floating point"),
+    "config of another size": (change(d_model=16), f"{FIRST} has shape (11, 8), config.json requires (11, 16)"),
     "config of another depth": (change(n_decoder_layers=3), "lacks decoder.layers.2"),
     "config of another tie": (change(tie="none"), "lacks tgt_embedding.table"),
 }  # fmt: skip
@@ -259,5 +259,5 @@ def test_a_device_that_is_not_there(folder: Path) -> None:
 
 def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(GlassformerError, match="could not be written"):
+    with pytest.raises(GlassformerError, match="file cannot be created: File exists"):
         save_model(build(), tmp_path / "file")

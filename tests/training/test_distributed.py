@@ -16,7 +16,7 @@ import pytest
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.distributed_c10d import Store
 
-from glassformer.training.distributed import meet
+from glassformer.training.distributed import rendezvous_store
 
 PAIRS = [("un chat", "a cat"), ("un chien", "a dog"), ("le chat noir", "the black cat"), ("le chien", "the dog")]
 SETTINGS = [
@@ -98,7 +98,7 @@ def test_a_killed_worker_is_started_again_and_the_run_goes_on(tmp_path: Path, al
         agent.wait(200)
     told = (tmp_path / "log").read_text()
     assert agent.returncode == 0, told
-    assert (found := re.search(r"going on from update (\d+)", told)), told
+    assert (found := re.search(r"resuming from update (\d+)", told)), told
     assert int(found[1]) >= 3
     assert len(curve(run)) == 40
     assert curve(run)[:12] == pytest.approx(curve(alone), rel=TOLERANCE)
@@ -111,7 +111,7 @@ def test_processes_do_not_take_the_dead_for_the_living() -> None:
     def start(*order: int) -> list[Store]:
         def come(rank: int) -> Store:
             time.sleep(0.1 * order.index(rank))
-            return meet(store, rank, 3)
+            return rendezvous_store(store, rank, 3)
 
         with ThreadPoolExecutor() as pool:
             return list(pool.map(come, range(3)))

@@ -1,4 +1,4 @@
-"""Recipes: TOML and the command line, and errors that name the nearest setting."""
+"""Recipes: TOML and values, and errors that name the nearest setting."""
 
 from __future__ import annotations
 
@@ -7,58 +7,30 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.errors import ConfigError, GlassformerError, UsageError
+from glassformer.errors import ConfigError, GlassformerError
 from glassformer.store.folder import read_config
-from glassformer.training.recipe import flags, parse_words, read_recipe, to_toml
+from glassformer.training.recipe import list_settings, read_recipe, to_toml
 
 CORPORA = {"train": ["a.tsv"], "dev": ["b.tsv"]}
 
 
-def test_words_of_the_command_line() -> None:
-    words = ["r.toml", "--max-updates", "7", "--lr=0.5", "--train", "a.tsv", "--train", "b.tsv@2", "--compile", "true"]
-    path, changes = parse_words([*words, "--noise.lower", "0.1", "--preset", "tiny", "--dropout", "0.3"])
-    assert path == Path("r.toml")
-    assert changes == {
-        "training.max_updates": 7,
-        "training.lr": 0.5,
-        "train": ["a.tsv", "b.tsv@2"],
-        "training.compile": True,
-        "reader.noise.lower": 0.1,
-        "preset": "tiny",
-        "model.dropout": 0.3,
-    }
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--max-update", "7"], "unknown setting --max-update; did you mean max-updates?"),
-        (["--max-length", "7"], "--max-length could be --reader.max-length or --search.max-length"),
-        (["--lr"], "--lr needs a value"),
-        (["--lr", "--seed", "1"], "--lr needs a value"),
-        (["a.toml", "b.toml"], "'b.toml': one recipe is enough"),
-    ],
-)
-def test_wrong_words(words: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match="^" + message.replace("?", r"\?").replace(".", r"\.")):
-        parse_words(words)
-
-
-def test_every_flag_is_a_setting_and_says_what_it_is() -> None:
-    recipe = read_recipe(None, CORPORA)
-    for name in flags():
+def test_every_setting_is_listed_with_its_description() -> None:
+    recipe, known = read_recipe(None, CORPORA), list_settings()
+    for name in known:
         place: object = recipe
         if name.startswith("model."):
             continue
         for part in name.split("."):
             place = getattr(place, part)
-    assert {"training.max_updates", "model.d_model", "reader.noise.lower", "seed", "tokenizer.model"} <= flags().keys()
-    assert all(flags().values())
-    assert flags()["training.schedule"].endswith("(paper, inverse-sqrt, cosine, linear, constant) [inverse-sqrt]")
-    assert flags()["model.d_model"].endswith("[256]")  # of the preset small
+    assert {"training.max_updates", "model.d_model", "reader.noise.lower", "seed", "tokenizer.model"} <= known.keys()
+    assert all(setting.description for setting in known.values())
+    assert known["training.schedule"].choices == ("paper", "inverse-sqrt", "cosine", "linear", "constant")
+    assert known["training.schedule"].default == "inverse-sqrt"
+    assert known["model.d_model"].default == 256, "of the preset small"
+    assert known["train"] == ("training corpora", (), None)
 
 
-def test_the_command_line_changes_the_file(tmp_path: Path) -> None:
+def test_values_change_the_file(tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text('train = ["a.tsv"]\ndev = ["/b.tsv"]\npreset = "tiny"\n[training]\nlr = 0.1\nmax_updates = 5\n')
     recipe = read_recipe(path, {"training.lr": 0.2, "model.n_heads": 2})
@@ -66,26 +38,26 @@ def test_the_command_line_changes_the_file(tmp_path: Path) -> None:
     assert recipe.model_settings(50, 50).n_heads == 2
     assert recipe.train[0].path == tmp_path / "a.tsv", "a recipe's files lie beside it"
     assert recipe.dev[0].path == Path("/b.tsv")
-    assert read_recipe(path, {"train": ["c.tsv"]}).train[0].path == Path("c.tsv"), "the command line's lie here"
+    assert read_recipe(path, {"train": ["c.tsv"]}).train[0].path == Path("c.tsv"), "values are relative to here"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('train = ["a.tsv"]', "no corpus to look at; give --dev FILE"),
+        ('train = ["a.tsv"]', "dev is not set: name a validation corpus"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[training]\nlerning_rate = 1', "unknown setting training.lerning_rate"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[training]\nlr = -1', "training.lr=-1"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\npreset = "smal"', "unknown preset smal; did you mean small"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[model]\nn_heads = 3', "d_model=256 does not divide into n_heads=3"),
         ('train = ["$NO_SUCH_FOLDER/a.tsv"]\ndev = ["a.tsv"]', "NO_SUCH_FOLDER is not set"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[model]\nname = "x"', "unknown setting name"),
-        ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[model]\nmax_positions = 128', "max_length=256 lets in what is longer"),
+        ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[model]\nmax_positions = 128', "max_length=256 exceeds the model"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[training]\nchoose = "ema"', "choose='ema' needs a moving average"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\n[training]\nweight_decay = 0.1', "weight_decay needs optimizer='adamw'"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\ninit = "nowhere"', "nowhere: no such model folder"),
         ('train = ["a.tsv"]\ndev = ["a.tsv"]\ninit = "fr-en"\n[model]\nn_heads = 8', "starts from fr-en, which has 4"),
         ("train = 7\ndev = 7", "a corpus is a file name or a table"),
-        ("train = [", "is not TOML"),
+        ("train = [", "is not valid TOML"),
     ],
 )
 def test_faulty_recipes(tmp_path: Path, text: str, message: str) -> None:
@@ -97,13 +69,12 @@ def test_faulty_recipes(tmp_path: Path, text: str, message: str) -> None:
 
 def test_a_section_is_a_table(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text('train = ["a.tsv"]\ndev = ["a.tsv"]\ntraining = 3\n')
-    with pytest.raises(ConfigError, match="training is a table of settings, not 3"):
+    with pytest.raises(ConfigError, match="training is a table of settings, got 3"):
         read_recipe(tmp_path / "recipe.toml", {"training.lr": 1})
 
 
-def test_folders_are_taken_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_in_paths_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNS", "/runs")
-    assert read_recipe(None, {**CORPORA, **parse_words(["--out", "2025-01-02"])[1]}).out == Path("2025-01-02")
     assert read_recipe(None, {**CORPORA, "out": "$RUNS/7"}).out == Path("/runs/7")
 
 
@@ -119,8 +90,8 @@ def test_no_such_recipe(tmp_path: Path) -> None:
 
 
 def test_a_recipe_survives_being_written(tmp_path: Path) -> None:
-    words = ["--train", "a.tsv@2", "--train", "x.fr,x.en", "--dev", 'q"uo\x7fte\\.tsv', "--noise.upper", "0.25"]
-    recipe = read_recipe(None, parse_words(words)[1])
+    corpora = {"train": ["a.tsv@2", "x.fr,x.en"], "dev": ['q"uo\x7fte\\.tsv']}
+    recipe = read_recipe(None, {**corpora, "reader.noise.upper": 0.25})
     text = to_toml(recipe.model_dump(mode="json", exclude_none=True))
     (tmp_path / "run.toml").write_text(text, encoding="utf-8")
     assert tomllib.loads(text)["reader"]["noise"]["upper"] == 0.25

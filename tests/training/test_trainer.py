@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import shutil
@@ -18,16 +19,19 @@ import torch
 from safetensors.torch import load_file
 
 from glassformer.errors import ConfigError, DataError, GlassformerError, ModelFileError, RunError, Stopped
+from glassformer.report.card import ModelCard
+from glassformer.report.progress import JsonLines
 from glassformer.store import checkpoint
 from glassformer.store.checkpoint import load_checkpoint, whole_checkpoints
 from glassformer.store.folder import load_model, read_config
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.average import average_checkpoints, average_run
 from glassformer.training.learner import Learner, Update
-from glassformer.training.progress import reporter
+from glassformer.training.lock import LOCK, lock_run
 from glassformer.training.recipe import Recipe, read_recipe
-from glassformer.training.start import train
-from glassformer.training.validation import Judge, Verdict
+from glassformer.training.run import _remove_run
+from glassformer.training.start import train_run
+from glassformer.training.validation import Validation, Validator
 
 PAIRS = [("un chat", "a cat"), ("un chien", "a dog"), ("le chat noir", "the black cat"), ("le chien", "the dog")]
 SETTINGS: dict[str, Any] = {
@@ -76,7 +80,7 @@ def scores(run: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken")
-    return train(recipe(folder))
+    return train_run(recipe(folder))
 
 
 class Crash(BaseException):
@@ -97,7 +101,7 @@ def test_a_finished_run_is_a_model_folder(unbroken: Path) -> None:
 
 def test_the_same_command_again_changes_nothing(unbroken: Path) -> None:
     before = final(unbroken)
-    train(recipe(unbroken.parent))
+    train_run(recipe(unbroken.parent))
     assert final(unbroken) == before
 
 
@@ -116,8 +120,8 @@ def test_a_crash_between_updates(
         with monkeypatch.context() as patched:
             patched.setattr(Learner, "update", crash)
             with pytest.raises(Crash):
-                train(recipe(tmp_path))
-    assert final(train(recipe(tmp_path))) == final(unbroken)
+                train_run(recipe(tmp_path))
+    assert final(train_run(recipe(tmp_path))) == final(unbroken)
     assert scores(tmp_path / "run") == scores(unbroken)
 
 
@@ -136,8 +140,8 @@ def test_a_crash_inside_a_checkpoint(
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "_write", crash)
         with pytest.raises(Crash):
-            train(recipe(tmp_path))
-    assert final(train(recipe(tmp_path))) == final(unbroken)
+            train_run(recipe(tmp_path))
+    assert final(train_run(recipe(tmp_path))) == final(unbroken)
 
 
 def test_kill_9_at_random_instants(tmp_path: Path, unbroken: Path) -> None:
@@ -161,6 +165,16 @@ def test_kill_9_at_random_instants(tmp_path: Path, unbroken: Path) -> None:
     assert final(tmp_path / "run") == final(unbroken)
 
 
+def test_two_cannot_train_into_one_folder(tmp_path: Path) -> None:
+    with lock_run(tmp_path / "run"), pytest.raises(RunError, match=f"in use: process {os.getpid()} is training"):
+        train_run(recipe(tmp_path, training__max_updates=1), fresh=True)
+    run = train_run(recipe(tmp_path, training__max_updates=1))
+    with lock_run(run):  # reading takes no lock
+        assert load_model(run)
+        average_run(run, tmp_path / "mean", last=1)
+    assert not (run / LOCK).exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_asked_to_stop_it_saves_and_says_so(
     tmp_path: Path, unbroken: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
@@ -175,60 +189,48 @@ def test_asked_to_stop_it_saves_and_says_so(
     with monkeypatch.context() as patched:
         patched.setattr(Learner, "update", interrupted)
         with pytest.raises(Stopped, match=f"stopped by {number.name} after update 5, which is saved") as stopped:
-            train(recipe(tmp_path))
+            train_run(recipe(tmp_path))
     assert stopped.value.exit_code == 128 + number
     assert (tmp_path / "run/checkpoints/latest").read_text().strip() == "step-00000005"
-    assert final(train(recipe(tmp_path)))["/model.safetensors"] == final(unbroken)["/model.safetensors"] or (
+    assert final(train_run(recipe(tmp_path)))["/model.safetensors"] == final(unbroken)["/model.safetensors"] or (
         # the average at the end is over the checkpoints there are, and the stop has made one more
         final(tmp_path / "run")["step-00000012/model.safetensors"] == final(unbroken)["step-00000012/model.safetensors"]
     )
 
 
 def test_other_settings_need_consent(tmp_path: Path) -> None:
-    train(recipe(tmp_path, training__max_updates=3))
-    message = r"training.lr was 0.001, is 0.5; training.max_updates was 3, is 4; give --accept-changes"
+    train_run(recipe(tmp_path, training__max_updates=3))
+    message = r"lr was 0.001, is 0.5; training.max_updates was 3, is 4; continue .* \(accept_changes=True\)"
     with pytest.raises(RunError, match=message):
-        train(recipe(tmp_path, training__max_updates=4, training__lr=0.5))
-    train(recipe(tmp_path, training__max_updates=4, training__lr=0.5), accept_changes=True)
+        train_run(recipe(tmp_path, training__max_updates=4, training__lr=0.5))
+    train_run(recipe(tmp_path, training__max_updates=4, training__lr=0.5), accept_changes=True)
     assert whole_checkpoints(tmp_path / "run/checkpoints")[-1].name == "step-00000004"
-    train(recipe(tmp_path, training__max_updates=2), fresh=True)
+    train_run(recipe(tmp_path, training__max_updates=2), fresh=True)
     assert whole_checkpoints(tmp_path / "run/checkpoints")[-1].name == "step-00000002"
-
-
-def test_at_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    with reporter(40) as report:
-        report.say("one thing")
-        report.advance(7, {"loss": 2.5})
-    shown = capsys.readouterr().err
-    assert "one thing" in shown
-    assert "step 7/40" in shown
-    assert "loss 2.500" in shown
 
 
 def test_nothing_to_learn_from(tmp_path: Path) -> None:
     empty = tmp_path / "empty.tsv"
     empty.write_text("no tab\n")
-    with pytest.raises(DataError, match="no pair to learn from"):
-        train(recipe(tmp_path, train=[str(empty)]))
-    with pytest.raises(DataError, match="no pair to look at"):
-        train(recipe(tmp_path, dev=[str(empty)]))
-    with pytest.raises(ConfigError, match="if it is a corpus, write --train"):
+    with pytest.raises(DataError, match="no sentence pair to train on"):
+        train_run(recipe(tmp_path, train=[str(empty)]))
+    with pytest.raises(DataError, match="no sentence pair to validate on"):
+        train_run(recipe(tmp_path, dev=[str(empty)]))
+    with pytest.raises(ConfigError, match="if it is a corpus, set train to it"):
         read_recipe(empty, {})
 
 
 def test_settings_that_are_damaged_are_said_to_be(tmp_path: Path) -> None:
-    run = train(recipe(tmp_path, training__max_updates=1))
+    run = train_run(recipe(tmp_path, training__max_updates=1))
     (run / "run.toml").write_text("lr = fast", encoding="utf-8")
-    with pytest.raises(RunError, match="--fresh starts over"):
-        train(recipe(tmp_path, training__max_updates=1))
+    with pytest.raises(RunError, match=r"start over \(fresh=True\)"):
+        train_run(recipe(tmp_path, training__max_updates=1))
 
 
 def test_a_start_that_came_to_nothing_binds_nobody(tmp_path: Path) -> None:
     with pytest.raises(GlassformerError, match="the text is enough for"):
-        train(recipe(tmp_path, tokenizer__vocab_size=5000, training__max_updates=1))
-    train(recipe(tmp_path, training__max_updates=1))
+        train_run(recipe(tmp_path, tokenizer__vocab_size=5000, training__max_updates=1))
+    train_run(recipe(tmp_path, training__max_updates=1))
     assert whole_checkpoints(tmp_path / "run/checkpoints")
 
 
@@ -238,60 +240,96 @@ def test_a_start_that_came_to_nothing_binds_nobody(tmp_path: Path) -> None:
         ({"train": ["no-such-file.tsv"]}, "no such file"),
         ({"vocabulary": "no-such-folder"}, "no-such-folder"),
         ({"model.n_heads": 7}, "n_heads"),
+        ({"tokenizer.vocab_size": 5000}, "the text is enough for"),
     ],
 )
 def test_a_mistake_costs_no_run(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
-    run = train(recipe(tmp_path, training__max_updates=1))
+    run = train_run(recipe(tmp_path, training__max_updates=1))
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with pytest.raises(GlassformerError, match=complaint):
-        train(recipe(tmp_path, training__max_updates=1, **changes), fresh=True)
+        train_run(recipe(tmp_path, training__max_updates=1, **changes), fresh=True)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+def test_starting_over_deletes_only_what_a_run_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "glassformer")
+    run = train_run(recipe(tmp_path, training__max_updates=1), observers=[ModelCard()])
+    for name in ("report.html", "ctranslate2.json", "ctranslate2-int8/model.bin", "tensorboard/events.out.tfevents.1"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).touch()
+    (run / ".model.safetensors.77.part").touch()
+    made = {path for path in run.rglob("*") if path.is_file()}
+    foreign = [run / name for name in ("notes.txt", "data/corpus.tsv", "checkpoints/mine/x", "ctranslate2.tsv")]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy(tmp_path / "corpus.tsv", path)
+    corpus = str(run / "data/corpus.tsv")
+    _remove_run(run, recipe(tmp_path))
+    assert {path for path in run.rglob("*") if path.is_file()} == {run / "run.toml", *foreign}, made
+    assert "kept files that no run wrote: checkpoints, ctranslate2.tsv, data, notes.txt" in caplog.text
+    train_run(recipe(tmp_path, training__max_updates=2, train=[corpus]), fresh=True, observers=[ModelCard()])
+    assert (run / "README.md").exists()
+    (run / "README.md").write_text("my own words")
+    train_run(recipe(tmp_path, training__max_updates=1, train=[corpus]), fresh=True, observers=[ModelCard()])
+    assert whole_checkpoints(run / "checkpoints")[-1].name == "step-00000001"
+    assert all(path.read_bytes() == (tmp_path / "corpus.tsv").read_bytes() for path in foreign)
+    assert (run / "README.md").read_text() == "my own words"
+
+
+@pytest.mark.parametrize("name", ["init", "train"])
+def test_starting_over_never_deletes_what_it_reads(tmp_path: Path, name: str) -> None:
+    run = train_run(recipe(tmp_path, training__max_updates=1))
+    shutil.copy(tmp_path / "corpus.tsv", run / "examples.txt")
+    table: dict[str, Any] = {"init": str(run), "train": [{"path": str(run / "examples.txt"), "format": "tsv"}]}
+    with pytest.raises(RunError, match="which this run reads; move it or set another out"):
+        train_run(recipe(tmp_path, **{name: table[name]}), fresh=True)
+    assert load_model(run)
+
+
 def test_a_run_goes_on_without_the_vocabulary_it_was_given(tmp_path: Path) -> None:
-    made = train(recipe(tmp_path, "made", training__max_updates=1))
+    made = train_run(recipe(tmp_path, "made", training__max_updates=1))
     given = tmp_path / "vocabulary"
     Tokenizers.load(made).save(given)
-    train(recipe(tmp_path, training__max_updates=1, vocabulary=str(given)))
+    train_run(recipe(tmp_path, training__max_updates=1, vocabulary=str(given)))
     shutil.rmtree(given)
-    run = train(recipe(tmp_path, training__max_updates=2, vocabulary=str(given)), accept_changes=True)
+    run = train_run(recipe(tmp_path, training__max_updates=2, vocabulary=str(given)), accept_changes=True)
     assert whole_checkpoints(run / "checkpoints")[-1].name == "step-00000002"
 
 
 def test_the_shape_of_a_model_cannot_change_on_the_way(tmp_path: Path) -> None:
-    run = train(recipe(tmp_path, training__max_updates=1))
+    run = train_run(recipe(tmp_path, training__max_updates=1))
     before = (run / "run.toml").read_bytes()
-    with pytest.raises(RunError, match=r"cannot go on with another model or vocabulary: model.d_ff was .*, is 24"):
-        train(recipe(tmp_path, training__max_updates=2, model__d_ff=24), accept_changes=True)
+    with pytest.raises(RunError, match=r"cannot continue with another model or vocabulary: model.d_ff was .*, is 24"):
+        train_run(recipe(tmp_path, training__max_updates=2, model__d_ff=24), accept_changes=True)
     assert (run / "run.toml").read_bytes() == before
-    train(recipe(tmp_path, training__max_updates=2, model__dropout=0.2), accept_changes=True)
+    train_run(recipe(tmp_path, training__max_updates=2, model__dropout=0.2), accept_changes=True)
 
 
 def test_changed_corpora_are_named_by_their_paths(tmp_path: Path) -> None:
-    train(recipe(tmp_path, training__max_updates=1))
+    train_run(recipe(tmp_path, training__max_updates=1))
     other = tmp_path / "other.tsv"
     other.write_bytes((tmp_path / "corpus.tsv").read_bytes())
     with pytest.raises(RunError, match=r"train was \S+/corpus\.tsv, is \S+/other\.tsv;"):
-        train(recipe(tmp_path, training__max_updates=1, train=[str(other)]))
+        train_run(recipe(tmp_path, training__max_updates=1, train=[str(other)]))
 
 
 def test_a_finer_model_reads_as_the_one_that_it_began_with(tmp_path: Path) -> None:
-    first = train(recipe(tmp_path, src_lang="fr", tgt_lang="en", lower_capitals=True, training__max_updates=1))
-    finer = train(recipe(tmp_path, "finer", init=str(first), tgt_lang="de", training__max_updates=1))
+    first = train_run(recipe(tmp_path, src_lang="fr", tgt_lang="en", lower_capitals=True, training__max_updates=1))
+    finer = train_run(recipe(tmp_path, "finer", init=str(first), tgt_lang="de", training__max_updates=1))
     about = read_config(finer).about
     assert (about.src_lang, about.tgt_lang, about.lower_capitals) == ("fr", "de", True)
 
 
-def test_weights_that_are_the_same_are_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_the_same_are_validated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    judge = Judge.__call__
+    validate = Validator.validate
 
-    def counted(self: Judge, *rest: Any) -> Verdict:
+    def counted(self: Validator, *rest: Any) -> Validation:
         calls.append(rest)
-        return judge(self, *rest)
+        return validate(self, *rest)
 
-    monkeypatch.setattr(Judge, "__call__", counted)
-    train(recipe(tmp_path, training__max_updates=1, training__validate_every=1))
+    monkeypatch.setattr(Validator, "validate", counted)
+    train_run(recipe(tmp_path, training__max_updates=1, training__validate_every=1))
     names = [line["weights"] for line in scores(tmp_path / "run") if line["kind"] == "end"]
     assert {"last", "average"} <= set(names)
     assert len(calls) < 1 + len(names) + 1
@@ -301,28 +339,29 @@ def test_a_folder_that_is_not_a_runs(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.doc").write_text("years of work")
     for fresh in (False, True):
-        with pytest.raises(RunError, match="holds files that no run wrote"):
-            train(recipe(tmp_path), fresh=fresh)
+        with pytest.raises(RunError, match="contains files but no run"):
+            train_run(recipe(tmp_path), fresh=fresh)
     assert (tmp_path / "run" / "thesis.doc").exists()
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="the run needs a folder that it may write"):
-        train(recipe(tmp_path, out="file/run"))
+    with pytest.raises(RunError, match="the run needs a writable folder"):
+        train_run(recipe(tmp_path, out="file/run"))
 
 
 def test_no_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="give --out FOLDER"):
-        train(recipe(tmp_path).model_copy(update={"out": None}))
+    with pytest.raises(ConfigError, match="out is not set: name the run folder"):
+        train_run(recipe(tmp_path).model_copy(update={"out": None}))
 
 
-def test_a_damaged_checkpoint_falls_back(tmp_path: Path, unbroken: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(recipe(tmp_path, training__max_updates=6))
+def test_a_damaged_checkpoint_falls_back(tmp_path: Path, unbroken: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "glassformer")
+    train_run(recipe(tmp_path, training__max_updates=6))
     victim = tmp_path / "run/checkpoints/step-00000006/model.safetensors"
     victim.write_bytes(victim.read_bytes()[:100])
-    train(recipe(tmp_path), accept_changes=True)
-    said = capsys.readouterr().err
-    assert "passed over: " in said
+    train_run(recipe(tmp_path), accept_changes=True)
+    said = caplog.text
+    assert "skipped a damaged checkpoint: " in said
     assert "step-00000006" in said
-    assert "going on from update 3" in said
+    assert "resuming from update 3" in said
     last = "step-00000012/model.safetensors"
     assert final(tmp_path / "run")[last] == final(unbroken)[last]
 
@@ -342,13 +381,13 @@ def planted(fault_at: int, times: int) -> Any:
 
 
 def test_not_a_number_rolls_back_with_smaller_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Learner, "update", planted(fault_at=5, times=2))
-    train(recipe(tmp_path))
-    said = capsys.readouterr().err
-    assert "update 5 is no number" in said
-    assert "first bad: encoder.layers.0.self_attention.output.weight itself" in said
+    train_run(recipe(tmp_path))
+    said = caplog.text
+    assert "loss or gradient is not finite at update 5" in said
+    assert "first in encoder.layers.0.self_attention.output.weight itself" in said
     assert "corpus.tsv:" in said, "the pairs are named by file and line"
     assert "back to update 3 with 0.5 times" in said
     assert "back to update 3 with 0.25 times" in said
@@ -361,8 +400,10 @@ def test_not_a_number_rolls_back_with_smaller_steps(
 
 def test_not_a_number_for_ever_stops_with_everything_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Learner, "update", planted(fault_at=5, times=99))
-    with pytest.raises(RunError, match=r"update 5 is no number .* back 3 times in vain, and is saved as of update 3"):
-        train(recipe(tmp_path))
+    with pytest.raises(
+        RunError, match=r"not finite at update 5 .* gave up after 3 rollbacks; the state of update 3 is saved"
+    ):
+        train_run(recipe(tmp_path))
     assert (tmp_path / "run/checkpoints/latest").read_text().strip() == "step-00000003"
 
 
@@ -371,23 +412,21 @@ def test_out_of_memory_names_the_batch_and_the_setting(tmp_path: Path, monkeypat
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:128] DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr(Learner, "update", full)
-    with pytest.raises(
-        RunError, match=r"out of memory at update 1, on a batch of \d+ x .*; choose max_tokens below 24"
-    ):
-        train(recipe(tmp_path))
+    with pytest.raises(RunError, match=r"out of memory at update 1, on a batch of \d+ x .*; lower max_tokens \(24\)"):
+        train_run(recipe(tmp_path))
 
 
 def test_patience_ends_a_run(tmp_path: Path) -> None:
-    train(recipe(tmp_path, training__patience=1, training__lr=1e-9, training__max_updates=100))
+    train_run(recipe(tmp_path, training__patience=1, training__lr=1e-9, training__max_updates=100))
     steps = [line["step"] for line in scores(tmp_path / "run") if line["kind"] == "dev"]
-    assert steps == [4, 8], "the second look is no better than the first, and one is enough"
+    assert steps == [4, 8], "the second validation is no better than the first, and one is enough"
 
 
 def test_accumulating_is_one_batch_in_parts(tmp_path: Path) -> None:
     """Two batches an update, without dropout, give the gradient of both together: sums, not means of means."""
     quiet = {"model__dropout": 0.0, "reader__join": 0.0, "reader__sample_alpha": 0.0, "reader__noise__lower": 0.0}
-    one = train(recipe(tmp_path, "one", batch__max_tokens=4096, training__max_updates=1, **quiet))
-    many = train(recipe(tmp_path, "many", training__accumulate=99, training__max_updates=1, **quiet))
+    one = train_run(recipe(tmp_path, "one", batch__max_tokens=4096, training__max_updates=1, **quiet))
+    many = train_run(recipe(tmp_path, "many", training__accumulate=99, training__max_updates=1, **quiet))
     gradients = [load_file(run / "checkpoints/step-00000001/optimizer.safetensors") for run in (one, many)]
     for name, tensor in gradients[0].items():  # Adam's first moment is a tenth of the gradient
         assert torch.allclose(tensor, gradients[1][name], atol=1e-6), name
@@ -395,7 +434,7 @@ def test_accumulating_is_one_batch_in_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("choose", ["last", "average", "best", "ema"])
 def test_the_weights_that_were_chosen(tmp_path: Path, unbroken: Path, choose: str) -> None:
-    run = train(recipe(tmp_path, training__choose=choose))
+    run = train_run(recipe(tmp_path, training__choose=choose))
     found = load_file(run / "model.safetensors")
     newest = whole_checkpoints(unbroken / "checkpoints")
     expected = {
@@ -416,9 +455,9 @@ def test_averaging_a_run(tmp_path: Path, unbroken: Path) -> None:
     about, of_run = (read_config(folder).about for folder in (tmp_path / "mean", unbroken))
     assert about.training == {"averaged": 2}
     assert about.model_copy(update={"training": of_run.training}) == of_run
-    with pytest.raises(RunError, match="no whole checkpoint"):
+    with pytest.raises(RunError, match="no checkpoint to average"):
         average_checkpoints([])
-    with pytest.raises(ModelFileError, match="already there"):
+    with pytest.raises(ModelFileError, match="already exists"):
         average_run(unbroken, unbroken, last=2)
 
 
@@ -430,7 +469,7 @@ def test_the_beginning_is_never_averaged(tmp_path: Path, unbroken: Path) -> None
 
 def test_fine_tuning_starts_from_a_model(tmp_path: Path, unbroken: Path) -> None:
     small = {"preset": "small"}  # which has no say
-    run = train(recipe(tmp_path, init=str(unbroken), training__max_updates=1, training__lr=1e-9, **small))
+    run = train_run(recipe(tmp_path, init=str(unbroken), training__max_updates=1, training__lr=1e-9, **small))
     average_run(run, tmp_path / "mean", last=1)
     assert read_config(tmp_path / "mean").model == read_config(unbroken).model
     assert Tokenizers.load(run) == Tokenizers.load(unbroken)
@@ -439,7 +478,7 @@ def test_fine_tuning_starts_from_a_model(tmp_path: Path, unbroken: Path) -> None
 
 
 def test_a_vocabulary_made_beforehand(tmp_path: Path, unbroken: Path) -> None:
-    run = train(recipe(tmp_path, vocabulary=str(unbroken / "tokenizer.model"), training__max_updates=1))
+    run = train_run(recipe(tmp_path, vocabulary=str(unbroken / "tokenizer.model"), training__max_updates=1))
     assert Tokenizers.load(run) == Tokenizers.load(unbroken)
 
 
@@ -456,7 +495,7 @@ def test_a_vocabulary_made_beforehand(tmp_path: Path, unbroken: Path) -> None:
     ],
 )
 def test_every_choice_trains(tmp_path: Path, changes: dict[str, Any]) -> None:
-    run = train(recipe(tmp_path, training__max_updates=3, **changes))
+    run = train_run(recipe(tmp_path, training__max_updates=3, **changes))
     losses = [line["loss"] for line in scores(run) if line["kind"] == "train"]
     assert all(0 < loss < 20 for loss in losses)
 
@@ -465,8 +504,8 @@ def test_every_choice_trains(tmp_path: Path, changes: dict[str, Any]) -> None:
 def test_reduced_precision_stays_near_the_full_one(tmp_path: Path, precision: str) -> None:
     """With norms, wide and narrow numbers meet; the loss is computed in full precision either way."""
     size = {"preset": "tiny", "model__d_model": 32, "model__dropout": 0.0, "training__log_every": 1}
-    full = train(recipe(tmp_path, "full", **size))
-    reduced = train(recipe(tmp_path, "reduced", training__precision=precision, **size))
+    full = train_run(recipe(tmp_path, "full", **size))
+    reduced = train_run(recipe(tmp_path, "reduced", training__precision=precision, **size))
     curves = [[line["loss"] for line in scores(run) if line["kind"] == "train"] for run in (full, reduced)]
     assert curves[0] != curves[1]
     assert curves[0] == pytest.approx(curves[1], rel=0.02)
@@ -482,10 +521,18 @@ def test_the_model_knows_how_to_be_searched_and_which_head_aligns(unbroken: Path
     assert about.training["updates"] == 12
 
 
-def test_machines_read_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(recipe(tmp_path, training__max_updates=4), json_logs=True)
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert {"message", "train", "dev", "end"} == {line["kind"] for line in lines}
+def test_machines_read_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "glassformer")
+    lines = JsonLines()
+    logging.getLogger("glassformer").addHandler(lines)
+    try:
+        train_run(recipe(tmp_path, training__max_updates=4), observers=[lines])
+    finally:
+        logging.getLogger("glassformer").removeHandler(lines)
+    printed = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {"message", "train", "dev", "end"} == {line["kind"] for line in printed}
 
 
 def test_wrong_words_on_the_command_line(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -22,7 +23,12 @@ app = typer.Typer(
 for _group in (translate, explain, models, evaluate, train, data):
     app.add_typer(_group.app)
 
-_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_CANNOT_WRITE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+# Keywords and settings in the remedies that errors of the library propose.
+_REMEDIES: Final = re.compile(
+    r"\b(?:(?:accept_changes|fresh)=True|(?:train|dev|out)(?= is not set)|(?<=set )(?:train|out)|(?<=another )out)\b"
+)
 
 
 class StderrHandler(logging.Handler):
@@ -35,6 +41,11 @@ class StderrHandler(logging.Handler):
 
 def _say(message: str) -> None:
     typer.echo(f"glassformer: {message}", err=True)
+
+
+def with_options(message: str) -> str:
+    """Write the remedies of a library error as options: `fresh=True` is `--fresh` here."""
+    return _REMEDIES.sub(lambda found: f"--{found[0].removesuffix('=True').replace('_', '-')}", message)
 
 
 def _version(asked: bool) -> None:
@@ -70,7 +81,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except GlassformerError as error:
-        _say(str(error))
+        _say(with_options(str(error)))
         sys.exit(error.exit_code)
     except OSError as error:
         if error.filename is not None or error.errno not in _CANNOT_WRITE:  # files are explained where they are written

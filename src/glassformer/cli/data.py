@@ -82,7 +82,7 @@ def check(
     with progress("checking", size, unit="bytes") as watch, clean or nullcontext():
         diagnosis = examine(train_set, dev_set, test_set, config, kinds, options.on_fault(strict), clean, watch)
     show_diagnosis(diagnosis, Console())
-    for line in remarks(diagnosis):
+    for line in (*remarks(diagnosis), "--keep KIND and --remove KIND change which pairs are removed"):
         _log.info("%s", line)
     written = [] if clean is None else [*clean.paths, clean.removed_path]
     if html is not None:

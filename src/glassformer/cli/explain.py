@@ -77,6 +77,7 @@ def explain(
     if with_weights and not (html or as_json):
         raise UsageError("--with-weights needs --html or --json")
     model, text = options.model_and_text(words or [], model, needs_text=not live)
+    forced = options.forced_words(force or ())
 
     from rich.console import Console
 
@@ -91,18 +92,15 @@ def explain(
             from glassformer.explainer.live import serve_page
 
             try:
-                serve_page(translator, text, name, browser, _log.info)
+                serve_page(translator, text, name, browser=browser)
             except KeyboardInterrupt:
                 _log.info("stopped")
             return
-        forced = options.forced_tokens(force or (), translator.tokenizers.tgt)
         explanation = translator.explain(text, reference=reference, forced=forced, name=name)
-        if html is not None:
-            explanation.to_html(html, with_weights or ())
-            _log.info("wrote %s", html)
-        if as_json is not None:
-            explanation.to_json(as_json, with_weights or ())
-            _log.info("wrote %s", as_json)
+        for path, write in ((html, explanation.to_html), (as_json, explanation.to_json)):
+            if path is not None:
+                write(path, with_weights or ())
+                _log.info("wrote %s", path)
         console = Console(highlight=False)
         if at is not None:
             show_cells(explanation, at, depth, console)
@@ -117,10 +115,17 @@ def notes(
     ] = None,
     tour: Annotated[bool, typer.Option("--tour", help="Show only the five introductory rows.")] = False,
 ) -> None:
-    """Show the lecture notes on the Transformer, with numbers computed by the real modules."""
-    from glassformer.notes import show_notes
+    """Walk through the Transformer in 24 rows, with numbers computed by the real modules."""
+    if row is not None and tour:
+        raise UsageError(f"row {row} and --tour exclude each other: choose one")
 
-    show_notes(row, tour)
+    from rich.console import Console
+
+    from glassformer.notes import NOTES, TOUR, show
+
+    show(TOUR if tour else tuple(NOTES) if row is None else (row,), Console(highlight=False))
+    if tour:
+        typer.echo("\nglassformer notes 7 shows one row, glassformer notes all of them.")
 
 
 @app.command()

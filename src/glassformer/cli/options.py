@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from glassformer.errors import UsageError, nearest
+from glassformer.errors import ConfigError, UsageError, nearest
 
 if TYPE_CHECKING:
     from glassformer.config import CorpusConfig, SearchConfig
-    from glassformer.text.tokenizer import Tokenizer
 
 Model = Annotated[str, typer.Argument(help="Model folder, or the name of a model.", metavar="MODEL")]
 Files = Annotated[
@@ -71,7 +70,11 @@ def corpora(
     src_field, tgt_field = _pair(fields, "--fields")
     src_lang, tgt_lang = (None, None) if languages is None else _pair(languages, "--languages")
     shared = {"src_field": src_field, "tgt_field": tgt_field, "src_lang": src_lang, "tgt_lang": tgt_lang}
-    return [CorpusConfig.parse_word(word, format=file_format, swap=swap, **shared) for word in words]
+    try:
+        return [CorpusConfig.parse_word(word, format=file_format, swap=swap, **shared) for word in words]
+    except ConfigError as error:
+        hint = ", or --languages SRC,TGT here" if "src_lang" in str(error) else ""
+        raise ConfigError(f"{error}{hint}") from None
 
 
 def _pair(word: str, option: str) -> tuple[str, str]:
@@ -106,14 +109,14 @@ def search_settings(
     return SearchConfig.parse({**default.model_dump(), **changes}, "--search") if changes else default
 
 
-def forced_tokens(words: Sequence[str], tokenizer: Tokenizer) -> dict[int, int]:
-    """Read `--force STEP=WORD` words: the tokens of WORD come from that step on."""
-    forced: dict[int, int] = {}
+def forced_words(words: Sequence[str]) -> dict[int, str]:
+    """Read `--force STEP=WORD` words."""
+    forced = {}
     for word in words:
         step, _, text = word.partition("=")
         if not (step.isascii() and step.isdigit() and text):
             raise UsageError(f"--force {word}: expected STEP=WORD, such as 2=house")
-        forced.update(enumerate(tokenizer.encode(text), int(step)))
+        forced[int(step)] = text
     return forced
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
@@ -15,9 +15,7 @@ from typer.core import TyperCommand
 from glassformer.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from glassformer.training.recipe import Recipe
+    from glassformer.training.recipe import Recipe, Setting
 
 Recipes = Annotated[
     list[str] | None, typer.Argument(help="Recipe file (TOML); settings override it.", metavar="RECIPE.toml")
@@ -35,43 +33,8 @@ _PANEL_OF: Final = {  # settings outside any section
     "bleu_tokenize": "Training",
 }
 _METAVARS: Final = {"train": "FILE", "dev": "FILE", "out": "FOLDER", "vocabulary": "PATH", "init": "MODEL"}
-_TYPES: Final[dict[object, str]] = {int: "INT", float: "FLOAT", bool: "BOOL"}
+_TYPES: Final[dict[type, str]] = {int: "INT", float: "FLOAT", bool: "BOOL"}
 _SHORT: Final = "glassformer.short_names"
-
-
-class Setting(NamedTuple):
-    """A setting of a recipe, under its dotted name."""
-
-    name: str
-    description: str
-    kind: object
-    default: object
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The words that it may be, if these are limited."""
-        if self.kind is bool:
-            return ("true", "false")
-        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
-
-    @property
-    def help(self) -> str:
-        """What it means, and the words that it may be."""
-        is_choice = self.choices and self.kind is not bool
-        return f"{self.description} ({', '.join(self.choices)})" if is_choice else self.description
-
-    @property
-    def usual(self) -> str | None:
-        """The default as it would be written, if there is one."""
-        if isinstance(self.default, bool):
-            return str(self.default).lower()
-        return None if self.default in (None, "") else str(self.default)
-
-    @property
-    def panel(self) -> str:
-        """The group that it is listed in."""
-        section = self.name.rpartition(".")[0].rpartition(".")[2]
-        return section.capitalize() or _PANEL_OF.get(self.name, "Data")
 
 
 class SettingsCommand(TyperCommand):
@@ -118,38 +81,35 @@ def read_settings(context: typer.Context, words: Sequence[str]) -> Recipe:
     return read_recipe(Path(words[0]) if words else None, changes)
 
 
-def list_settings() -> Iterator[str]:
+def describe_settings() -> Iterator[str]:
     """Yield one line per setting: its option, meaning, choices and default."""
     for name, setting in settings().items():
-        default = "" if setting.usual is None else f" [{setting.usual}]"
-        yield f"{_flag(name):34s} {setting.help}{default}"
+        default = _default(setting)
+        yield f"{_flag(name):34s} {_help(setting)}{'' if default is None else f' [{default}]'}"
 
 
 @lru_cache(maxsize=1)
 def settings() -> dict[str, Setting]:
     """Return every setting by its dotted name, in the order of the help."""
-    from glassformer.config import ModelConfig, preset
-    from glassformer.training.recipe import Recipe
+    from glassformer.training.recipe import list_settings
 
-    usual = preset(Recipe.model_fields["preset"].default)
-    known = [*_leaves(Recipe)]
-    for name, field in ModelConfig.model_fields.items():
-        if name not in ("src_vocab", "tgt_vocab"):  # these follow from the vocabulary
-            known.append(Setting(f"model.{name}", field.description or "", field.annotation, getattr(usual, name)))
-    known.sort(key=lambda setting: _PANELS.index(setting.panel))
-    return {setting.name: setting for setting in known}
+    return dict(sorted(list_settings().items(), key=lambda item: _PANELS.index(_panel(item[0]))))
 
 
-def _leaves(cls: type[BaseModel], section: str = "") -> Iterator[Setting]:
-    from pydantic import BaseModel
+def _panel(name: str) -> str:
+    section = name.rpartition(".")[0].rpartition(".")[2]
+    return section.capitalize() or _PANEL_OF.get(name, "Data")
 
-    for name, field in cls.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from _leaves(kind, f"{section}{name}.")
-        elif section or name != "model":
-            default = None if field.is_required() else field.default
-            yield Setting(section + name, field.description or "", kind, default)
+
+def _help(setting: Setting) -> str:
+    return f"{setting.description} ({', '.join(setting.choices)})" if setting.choices else setting.description
+
+
+def _default(setting: Setting) -> str | None:
+    """Write the default as it would be typed."""
+    if isinstance(setting.default, bool):
+        return str(setting.default).lower()
+    return None if setting.default in (None, "") else str(setting.default)
 
 
 @lru_cache
@@ -158,28 +118,29 @@ def _options(short: bool) -> list[Any]:
 
     def command() -> None: ...
 
-    parameters = [_parameter(setting, short) for setting in settings().values()]
+    parameters = [_parameter(name, setting, short) for name, setting in settings().items()]
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False)
     app.command()(command)
     return typer.main.get_command(app).params
 
 
-def _parameter(setting: Setting, short: bool) -> Parameter:
-    leaf = setting.name.rpartition(".")[2]
-    names = [leaf] if _full_names(leaf) == [setting.name] else []
-    if not (short and names) and setting.name not in names:
-        names.insert(0, setting.name)
+def _parameter(name: str, setting: Setting, short: bool) -> Parameter:
+    leaf = name.rpartition(".")[2]
+    names = [leaf] if _full_names(leaf) == [name] else []
+    if not (short and names) and name not in names:
+        names.insert(0, name)
+    panel, words = _panel(name), setting.choices or (("true", "false") if isinstance(setting.default, bool) else ())
     option = typer.Option(
         *map(_flag, names),
-        metavar=_METAVARS.get(leaf, _TYPES.get(setting.kind, "TEXT")),
-        help=setting.help,
-        rich_help_panel=f"{setting.panel} (defaults of preset small)" if setting.panel == "Model" else setting.panel,
-        autocompletion=lambda: list(setting.choices),
+        metavar=_METAVARS.get(leaf, _TYPES.get(type(setting.default), "TEXT")),
+        help=_help(setting),
+        rich_help_panel=f"{panel} (defaults of preset small)" if panel == "Model" else panel,
+        autocompletion=lambda: list(words),
     )
-    is_list = setting.name in _REPEATABLE
+    is_list = name in _REPEATABLE
     kind = Annotated[list[str] | None, option] if is_list else Annotated[str | None, option]
-    return Parameter(_identifier(setting.name), Parameter.KEYWORD_ONLY, default=setting.usual, annotation=kind)
+    return Parameter(_identifier(name), Parameter.KEYWORD_ONLY, default=_default(setting), annotation=kind)
 
 
 def _identifier(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.settings import CONTEXT, Recipes, SettingsCommand, list_settings, read_settings
+from glassformer.cli.settings import CONTEXT, Recipes, SettingsCommand, describe_settings, read_settings
 
 app = typer.Typer()
 
@@ -34,7 +34,7 @@ def train(
     Settings can also be written with their section: --training.lr is the same as --lr.
     """
     if settings:
-        typer.echo("\n".join(list_settings()))
+        typer.echo("\n".join(describe_settings()))
         return
     checked = read_settings(context, recipe or [])
 

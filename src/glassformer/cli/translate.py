@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,6 +93,8 @@ def translate(
         raise UsageError("--interactive cannot be combined with --input, --output, --json, --alignment or --attention")
 
     from glassformer.config import TranslateOptions
+    from glassformer.data.lines import no_watch
+    from glassformer.report.progress import progress
     from glassformer.store.registry import DEFAULT_MODEL
     from glassformer.translate.filter import converse, run_filter
     from glassformer.translate.translator import Translator
@@ -120,27 +121,15 @@ def translate(
             else:
                 gc.freeze()  # the model is never garbage: collections need not go through it
                 file = None if source == Path("-") else source
-                with _progress(file, shown=output is not None) as watch:
+                is_plain = file is not None and file.is_file() and file.suffix.lower() not in (".gz", ".zst")
+                size = file.stat().st_size if file is not None and is_plain else None
+                with progress("", size, unit="bytes") if file and output else contextlib.nullcontext(no_watch) as watch:
                     run_filter(translator, file, output, request, as_json=as_json, watch=watch)
     except KeyboardInterrupt:
         raise Stopped("stopped", signal.SIGINT) from None
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         close_stdout()
         raise typer.Exit(128 + signal.SIGPIPE) from None
-
-
-@contextlib.contextmanager
-def _progress(file: Path | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Show the bytes translated of a file on stderr, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    is_plain = file is not None and file.suffix.lower() not in (".gz", ".zst") and file.is_file()
-    with Progress(*columns, console=console, disable=not (shown and file and console.is_terminal)) as bar:
-        task = bar.add_task("", total=file.stat().st_size if file is not None and is_plain else None)
-        yield lambda n_bytes: bar.advance(task, n_bytes)
 
 
 def close_stdout() -> None:

@@ -174,6 +174,8 @@ def _spec(model: Transformer, tokenizers: Tokenizers, about: About) -> Transform
         raise ConfigError("norm='none': CTranslate2 knows no layers without norm; translate with the torch engine")
     if config.d_ff == 0 and config.norm == "post":
         raise ConfigError("d_ff=0: CTranslate2 knows no post-norm layers without a feed-forward network; use torch")
+    if config.positions == "rotary":
+        raise ConfigError("positions='rotary': the CTranslate2 export has no rotary positions; use the torch engine")
     head = about.alignment
     if head is not None and (head.layer >= config.n_decoder_layers or head.head >= config.n_heads):
         raise ConfigError(f"alignment: the model has no head {head.head} in a decoder layer {head.layer}")

@@ -202,11 +202,14 @@ class Batches:
         """Say where a pair of an epoch stands in the corpus, as `file:line`."""
         return self._open(epoch)[0].place(pair)
 
+    def delete_past_and_prepare_next(self, epoch: int) -> None:
+        """Delete the shards that `epoch` no longer needs and prepare the next in the background (first rank only)."""
+        if self._rank == 0:
+            self._prepared.keep_only(epoch, epoch + 1)
+            self._prepared.ahead(epoch + 1)
+
     def _open(self, epoch: int) -> tuple[Shard, Plan]:
-        """Open an epoch; the first rank has the next one prepared meanwhile."""
         if self._opened is None or self._opened[0] != epoch:
             shard = self._prepared.epoch(epoch)
             self._opened = epoch, shard, Plan(shard, self._config, self._seed, epoch)
-            if self._rank == 0:
-                self._prepared.ahead(epoch + 1)
         return self._opened[1:]

@@ -313,15 +313,17 @@ class Prepared:
             raise DataError(f"no pair is left to learn from: {'; '.join(map(str.strip, shard.meta.report()))}")
         return shard
 
+    def keep_only(self, *epochs: int) -> None:
+        """Delete the shards of all other epochs, if each epoch has its own."""
+        if self.is_random:
+            kept = {self._preparation.path(epoch) for epoch in epochs}
+            for path in self._preparation.folder.glob(f"{self._preparation.key[:_NAME]}-*"):
+                if path not in kept and path.suffix != PART:
+                    _discard(path)
+
     def ahead(self, number: int) -> None:
-        """Begin to make the shard of an epoch to come, and delete all but it and the one before it."""
-        if not self.is_random:
-            return
-        current = {self._preparation.path(epoch) for epoch in (number - 1, number)}
-        for path in self._preparation.folder.glob(f"{self._preparation.key[:_NAME]}-*"):
-            if path not in current and path.suffix != PART:
-                _discard(path)
-        if self._worker is not None and self._worker[0] == number:
+        """Begin to make the shard of an epoch to come, in the background."""
+        if not self.is_random or (self._worker is not None and self._worker[0] == number):
             return
         self.close()
         if self._preparation.open(number) is None:

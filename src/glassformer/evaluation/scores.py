@@ -52,6 +52,11 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
     return _score(_metric("BLEU", tokenize), hypotheses, references)
 
 
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Corpus chrF (Popović 2015)."""
+    return _score(_metric("chrF"), hypotheses, references)
+
+
 def measure(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Score]:
     """Corpus BLEU, chrF (Popović 2015) and TER (Snover et al. 2006)."""
     return {name: _score(_metric(name, tokenize), hypotheses, references) for name in METRICS}

@@ -1,7 +1,7 @@
-"""The document of a translation (`glassformer-trace`, version 1): everything that any face of the explainer shows.
+"""The document of a translation (`glassformer-trace`, version 1): everything that the explainer shows, as JSON.
 
-It is JSON. All tensors lie in one array of float32, deflated; a tensor says where it begins, how it was made and from
-which others, so that whoever reads it can compute it again.
+All tensors lie in one deflated array of float32. Each names its offset, its operation and its inputs, so that a reader
+can recompute it.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ FORMAT: Final = "glassformer-trace"
 VERSION: Final = 1
 
 _N_TOP: Final = 20
-_MOST_FLOATS: Final = 500_000  # 2.5 MB in the document; above, what can be computed again stays out, the cheapest first
+_MOST_FLOATS: Final = 500_000  # 2.5 MB in the document; above, tensors that can be recomputed are left out
 _LINEAR: Final = frozenset(("linear", "heads"))
 _NEVER_KEPT: Final = frozenset(("out.log_probs", "out.probabilities"))
-# Operations whose results stay out, step by step, until the rest is small enough. What is left after the last step
-# cannot be computed from recorded tensors: matrices and tables do not travel.
+# Operations whose results are left out, step by step and cheapest first, until the rest is small enough. What remains
+# after the last step cannot be recomputed: matrices and tables are not in the document.
 _LEFT_OUT: Final = (
     frozenset[str](),
     frozenset(("concat", "mask", "scale")),
     frozenset(("add", "concat", "gelu", "mask", "normalise", "relu", "scale", "silu")),
     frozenset(OPERATIONS) - _LINEAR - {"gather", "given", "rows"},
 )
-_HIDDEN: Final = frozenset(("weight", "bias", "table", "value", "dtype"))  # constants that stay out
+_HIDDEN: Final = frozenset(("weight", "bias", "table", "value", "dtype"))  # constants that are left out
 _WORD: Final = re.compile(r"\S+")
 
 
 class EngineText(NamedTuple):
-    """What `translate` gives with its engine."""
+    """The text that `translate` gives with its engine."""
 
     name: str
     text: str
 
 
 class Subject(NamedTuple):
-    """A translation that is explained, and all that is known of it."""
+    """A translation to explain: model, texts and recording."""
 
     model: Transformer
     tokenizers: Tokenizers
@@ -74,24 +74,24 @@ class Subject(NamedTuple):
 
     @property
     def written(self) -> list[int]:
-        """The tokens of the translation, without the end mark."""
+        """Return the tokens of the translation, without the end mark."""
         tokens = self.recording.tokens
         return tokens[:-1] if tokens[-1] == EOS else tokens
 
     @property
     def translation(self) -> str:
-        """The text of the translation."""
+        """Return the text of the translation."""
         return self.tokenizers.tgt.decode(self.written)
 
 
 def make_document(subject: Subject, with_weights: Sequence[str] = (), most_floats: int = _MOST_FLOATS) -> Document:
-    """Write down a translation; matrices of tensors whose names match `with_weights` (`enc.0.self.*`) are part of it.
+    """Return the document, with the weights of linear layers that match `with_weights` (such as `enc.0.self.*`).
 
-    If tensors have more than `most_floats` numbers, those that can be computed from others are left out.
+    If tensors have more than `most_floats` numbers, those that can be recomputed are left out.
     """
     for pattern in with_weights:
         if not any(_matches(entry, pattern) for entry in subject.recording.trace.entries.values()):
-            raise AddressError(f"--with-weights {pattern}: no linear layer is called so; one is enc.0.self.q")
+            raise AddressError(f"with_weights: no linear layer matches {pattern!r}; an example is enc.0.self.q")
     sizes = ((left_out, _count(subject, left_out)) for left_out in _LEFT_OUT)
     left_out = next((left_out for left_out, size in sizes if size <= most_floats), _LEFT_OUT[-1])
     blob, tensors, weights = _tensors(subject, with_weights, left_out)
@@ -119,21 +119,21 @@ def make_document(subject: Subject, with_weights: Sequence[str] = (), most_float
 
 
 class _Blob:
-    """An array of float32 that grows."""
+    """A growing array of float32."""
 
     def __init__(self) -> None:
         self.size = 0
         self._parts: list[bytes] = []
 
     def add(self, numbers: Tensor) -> int:
-        """Append numbers and say where they begin."""
+        """Append numbers and return their offset."""
         array: NDArray[np.float32] = numbers.detach().cpu().to(torch.float32).contiguous().numpy()
         self._parts.append(array.astype("<f4", copy=False).tobytes())
         self.size += array.size
         return self.size - array.size
 
     def encode(self) -> str:
-        """Deflate all of it, as text."""
+        """Return the array, deflated, in base64."""
         deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
         return base64.b64encode(deflate.compress(b"".join(self._parts)) + deflate.flush()).decode("ascii")
 
@@ -202,7 +202,7 @@ def _constants(entry: Entry, subject: Subject, blob: _Blob) -> Document:
 
 
 def _head_norms(entry: Entry, joined: Tensor, n_heads: int) -> Tensor:
-    """Say how long (T, H) the part of each head is in what W_O makes of all."""
+    """Return the norm (T, H) of each head's contribution to the output of W_O."""
     split = joined[0].view(len(joined[0]), n_heads, -1)  # (T, H, K)
     weight: Tensor = entry.constants["weight"]
     lengths: Tensor = torch.einsum("thk,dhk->thd", split, weight.view(len(weight), n_heads, -1)).norm(dim=-1)
@@ -214,7 +214,7 @@ def _array(value: Tensor, blob: _Blob) -> Document:
 
 
 def _check(entry: Entry, blob: _Blob) -> Document:
-    """Project by random signs r: (W x + b).r = x.(W^T r) + b.r, which one can see without W."""
+    """Project onto random signs r: (W x + b).r = x.(W^T r) + b.r, which can be checked without W."""
     weight, bias = entry.constants["weight"].double(), entry.constants.get("bias")
     seed = zlib.crc32(entry.address.encode())
     signs = torch.randint(0, 2, (weight.size(0),), generator=torch.Generator().manual_seed(seed))
@@ -227,7 +227,7 @@ def _check(entry: Entry, blob: _Blob) -> Document:
 
 
 def _stats(value: Tensor) -> list[float]:
-    """Give smallest, largest, mean and standard deviation of the numbers that are finite."""
+    """Return minimum, maximum, mean and standard deviation of the finite numbers."""
     finite = value[value.isfinite()].double()
     if not finite.numel():
         return [0.0, 0.0, 0.0, 0.0]
@@ -299,7 +299,7 @@ def _side(tokenizer: Tokenizer, ids: Sequence[int], spans: Sequence[Span | None]
 
 
 def _names(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Name ids; a model may know more of them than its vocabulary."""
+    """Return names of ids; a model may have more of them than its vocabulary."""
     size = tokenizer.vocab_size
     return [tokenizer.pieces([token])[0] if token < size else f"<{token}>" for token in ids]
 

@@ -1,4 +1,4 @@
-"""How a text was cut into pieces: the best and the second best path of a unigram model, or the merges of BPE."""
+"""How a text is cut into pieces: the two best paths of a unigram model, or the merges of BPE."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sentencepiece import SentencePieceProcessor
 from glassformer.text.tokenizer import Tokenizer
 
 _WORD: Final = re.compile("\u2581*[^\u2581]+|\u2581+")
-_UNKNOWN: Final = 10.0  # how much less likely than any piece sentencepiece takes a character that is none
+_UNKNOWN: Final = 10.0  # penalty of sentencepiece for an unknown character, below the least likely piece
 
 
 class Cut(NamedTuple):
-    """A way to cut a word."""
+    """One segmentation of a word."""
 
     pieces: tuple[tuple[str, int, float | None], ...]  # piece, id, log-probability; None for a byte
     score: float
@@ -26,12 +26,12 @@ class Merge(NamedTuple):
     """A word between two merges of BPE."""
 
     pieces: tuple[str, ...]
-    merged: int | None  # the place of the piece that was just made
+    merged: int | None  # index of the piece that was just made
     rank: float | None  # of the merge that made it
 
 
 class Word(NamedTuple):
-    """A word and how it came to its pieces."""
+    """A word and how it is cut into pieces."""
 
     text: str
     best: Cut | None = None
@@ -40,14 +40,14 @@ class Word(NamedTuple):
 
 
 def cut_words(tokenizer: Tokenizer, text: str) -> tuple[Literal["unigram", "bpe"], list[Word]]:
-    """Cut a text word by word, as the tokenizer does, and keep how."""
+    """Cut a text word by word, as the tokenizer does, and return the kind of model and the steps."""
     sp = SentencePieceProcessor(model_proto=tokenizer.model_bytes)
     normal: str = sp.normalize(text)
     sp.override_normalizer_spec(add_dummy_prefix=False, remove_extra_whitespaces=False)
     words: Iterable[str] = _WORD.findall(normal)
     try:
         sp.nbest_encode("a", nbest_size=2)
-    except RuntimeError:  # only a unigram model has a second best
+    except RuntimeError:  # only unigram models return n-best lists
         return "bpe", [Word(word, merges=tuple(_merge(sp, word))) for word in words]
     ours = {their: our for our, their in enumerate(tokenizer.theirs)}
     unknown = min(sp.get_score(i) for i in range(sp.get_piece_size())) - _UNKNOWN
@@ -70,7 +70,7 @@ def _has_no_score(sp: Any, token: int) -> bool:
 
 
 def _merge(sp: SentencePieceProcessor, word: str) -> list[Merge]:
-    """Merge the best pair of neighbours, the leftmost of equals, until none is a piece."""
+    """Merge the best pair of neighbours, leftmost first, until no pair is a piece."""
     parts = list(word)
     states = [Merge(tuple(parts), None, None)]
     while True:

@@ -1,4 +1,4 @@
-"""A translation while it is made: every candidate of the beam and what became of it, then every tensor of one path.
+"""A recorded translation: every candidate of the beam and its fate, then every tensor of one path.
 
 W beam width, C = 2 * W candidates of a step.
 """
@@ -26,24 +26,24 @@ _State = Literal["kept", "pruned", "finished", "winner"]
 
 
 class Node(NamedTuple):
-    """A prefix that a step of the search had in its list of candidates."""
+    """A prefix that was a candidate in some step of the search."""
 
     number: int
     parent: int | None  # None: the start mark
     step: int  # in which it was a candidate; -1 for the start mark
     token: int
-    log_prob: float  # of its last token
-    total: float  # of all its tokens
+    log_prob: float  # of the last token
+    total: float  # log-probability of all tokens
     length: int  # tokens, the end mark not counted
     penalty: float  # what the total is divided by
     state: _State = "pruned"
-    rank: int = 0  # place in the list of its step
-    lost_by: float | None = None  # pruned: total to the last one taken; finished: score to the winner's
+    rank: int = 0  # among the candidates of the step
+    lost_by: float | None = None  # pruned: distance to the last total kept; finished: to the winner's score
     is_cut_off: bool = False  # ended by the length limit
 
     @property
     def score(self) -> float:
-        """What finished ones are ranked by."""
+        """Return what finished prefixes are ranked by."""
         return self.total / self.penalty
 
 
@@ -54,9 +54,9 @@ class Tree(NamedTuple):
     winner: int
 
     def path(self, number: int) -> list[Node]:
-        """Give the nodes from the first token to this one."""
+        """Return the nodes from the first token to this one."""
         if not ROOT <= number < len(self.nodes):
-            raise AddressError(f"the beam has no node {number}: they are 0 to {len(self.nodes) - 1}")
+            raise AddressError(f"the beam has no node {number}: nodes are 0 to {len(self.nodes) - 1}")
         path: list[Node] = []
         node = self.nodes[number]
         while node.parent is not None:
@@ -65,7 +65,7 @@ class Tree(NamedTuple):
         return path[::-1]
 
     def tokens(self, number: int) -> list[int]:
-        """Give the tokens of a node, the end mark included."""
+        """Return the tokens of a node, the end mark included."""
         return [node.token for node in self.path(number)]
 
 
@@ -74,14 +74,14 @@ class Recording(NamedTuple):
 
     src: list[int]  # with end mark
     tree: Tree
-    node: int  # whose tokens the trace reads
+    node: int  # the one whose tokens the trace reads
     trace: Trace
     search: SearchConfig
-    forced: Mapping[int, int]  # the step: the token
+    forced: Mapping[int, int]  # step: token
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens that were written, the end mark included; row t of the trace predicts token t."""
+        """Return the written tokens, the end mark included; row t of the trace predicts token t."""
         return self.tree.tokens(self.node)
 
 
@@ -92,25 +92,30 @@ def record(
     forced: Mapping[int, int] | None = None,
     node: int | None = None,
 ) -> Recording:
-    """Search for a translation of `src` (without end mark), then look at the winner, or at another node.
+    """Search for a translation of `src` (without end mark), then trace the winner, or another node.
 
-    The pass over the winner is one of teacher forcing: by the causal mask its row t is what step t computed.
+    The winner is traced by teacher forcing: because of the causal mask, row t is what step t computed.
     """
     source, forced = [*src, EOS], dict(forced or {})
     longest = model.config.max_positions
     if len(source) > longest:
-        raise ConfigError(f"the sentence has {len(source)} tokens with its end mark, the model reads {longest}")
+        raise ConfigError(f"the sentence has {len(source)} tokens with its end mark; the model reads at most {longest}")
     search = search.model_copy(update={"max_length": min(search.max_length, longest)})
     tree = grow(model, source, search, forced)
     shown = tree.winner if node is None else node
-    tokens = tree.tokens(shown)
+    return Recording(source, tree, shown, trace_node(model, source, tree, shown), search, forced)
+
+
+def trace_node(model: Transformer, src: Sequence[int], tree: Tree, node: int) -> Trace:
+    """Return every tensor of a pass over the tokens of one node."""
+    tokens = tree.tokens(node)
     if not tokens:
-        raise AddressError("node 0 is the start mark, before which there is nothing to look at")
-    return Recording(source, tree, shown, look(model, source, [model.start_id, *tokens[:-1]]), search, forced)
+        raise AddressError("node 0 is the start mark, which has no tensors: nodes count from 1")
+    return look(model, src, [model.start_id, *tokens[:-1]])
 
 
 def grow(model: Transformer, src: Sequence[int], search: SearchConfig, forced: Mapping[int, int]) -> Tree:
-    """Search as `beam_search` does, and keep what each step had to choose from."""
+    """Run `beam_search` and keep the candidates of each step."""
     _check(model, search, forced)
     device = model.output.weight.device
     prefix = [forced.get(step, PAD) for step in range(max(forced, default=-1) + 1)]  # PAD leaves a step free
@@ -132,7 +137,7 @@ def grow(model: Transformer, src: Sequence[int], search: SearchConfig, forced: M
     finished = [node for node in nodes if node.state == "finished"]
     winner = next((node for node in finished if tree.tokens(node.number) == best), None)
     if winner is None:
-        raise ConfigError("the search found no translation: what is forced leaves none")
+        raise ConfigError("the search found no translation that contains the forced tokens")
     for node in finished:
         lost = node._replace(lost_by=winner.score - node.score)
         nodes[node.number] = node._replace(state="winner") if node is winner else lost
@@ -142,7 +147,7 @@ def grow(model: Transformer, src: Sequence[int], search: SearchConfig, forced: M
 def _candidates(
     choice: Choice, step: int, nodes: Sequence[Node], prefixes: Sequence[int], search: SearchConfig
 ) -> list[Node | None]:
-    """Make nodes of the candidates of a step, in order; None where there was no such candidate."""
+    """Return the candidates of a step as nodes, in order; None for an impossible one."""
     totals, parents, tokens, ends = (part[0].tolist() for part in choice[:4])
     going = choice.going[0].tolist()
     last_going = min(totals[i] for i in going)
@@ -172,9 +177,9 @@ def _check(model: Transformer, search: SearchConfig, forced: Mapping[int, int]) 
     plain = {"method": "beam", "groups": 1, "coverage_penalty": 0.0}
     for name, value in plain.items():
         if getattr(search, name) != value:
-            raise ConfigError(f"{name}={getattr(search, name)}: only a plain beam can be drawn, with {name}={value}")
+            raise ConfigError(f"{name}={getattr(search, name)} cannot be explained: use a plain beam, {name}={value}")
     for step, token in forced.items():
         if not 0 <= step < search.max_length:
-            raise ConfigError(f"step {step} cannot be forced: there are 0 to {search.max_length - 1}")
+            raise ConfigError(f"step {step} cannot be forced: steps are 0 to {search.max_length - 1}")
         if not PAD < token < model.config.tgt_vocab:
-            raise ConfigError(f"token {token} cannot be forced: there are 1 to {model.config.tgt_vocab - 1}")
+            raise ConfigError(f"token {token} cannot be forced: tokens are 1 to {model.config.tgt_vocab - 1}")

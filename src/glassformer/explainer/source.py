@@ -1,4 +1,4 @@
-"""The lines of code that made a tensor, read from the modules that run."""
+"""The lines of code that computed a tensor, read from the running modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from glassformer.model.operations import OPERATIONS
 
 
 class OperationSource(NamedTuple):
-    """The formula of an operation, as code."""
+    """The code of an operation."""
 
     code: str  # module:line
     source: str  # the body, without docstring
@@ -22,7 +22,7 @@ class OperationSource(NamedTuple):
 
 @cache
 def statement(code: str) -> str:
-    """Give the whole statement that stands at `module:line`, without the indent."""
+    """Return the statement at `module:line`, without indentation."""
     module, _, line = code.rpartition(":")
     text = _text(module)
     around = [node for node in _statements(module) if node.lineno <= int(line) <= (node.end_lineno or 0)]
@@ -33,11 +33,11 @@ def statement(code: str) -> str:
 
 @cache
 def operation_source(name: str) -> OperationSource:
-    """Give the body of an operation and where it stands."""
-    function = OPERATIONS[name]
+    """Return the body of an operation and its place."""
+    function = OPERATIONS[name].function
     lines, first = inspect.getsourcelines(function)
     tree = ast.parse("".join(lines)).body[0]
-    assert isinstance(tree, ast.FunctionDef), f"{name} is no function"
+    assert isinstance(tree, ast.FunctionDef), f"{name} is not a function"
     body = tree.body[1:]  # after the docstring
     begin, end = body[0].lineno, body[-1].end_lineno
     source = textwrap.dedent("".join(lines[begin - 1 : end])).rstrip()

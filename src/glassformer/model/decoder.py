@@ -16,7 +16,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config)
+        self.self_attention = MultiHeadAttention(config, rotary=config.positions == "rotary")
         self.around_self = AddNorm(config)
         self.cross_attention = MultiHeadAttention(config)
         self.around_cross = AddNorm(config)
@@ -26,24 +26,25 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, source: KeyValue, allowed: Tensor | None, prefix: KeyValue | None, scope: Scope = BLIND
     ) -> tuple[Tensor, KeyValue]:
-        """Map the new positions `x` (N, T, D), after `prefix`, and give back the prefix lengthened by them."""
+        """Map the new positions `x` (N, T, D), after `prefix`, and return the prefix extended by them."""
         looking = (scope / "self").reading(scope.rows)
-        query, new = self.self_attention.query_and_memory(self.around_self.enter(x, 1, scope), looking)
+        start = 0 if prefix is None else prefix.keys.size(2)
+        query, new = self.self_attention.query_and_memory(self.around_self.before(x, 1, scope), looking, start)
         prefix = new if prefix is None else prefix.append(new)
-        x = self.around_self.leave(x, self.self_attention(query, prefix, causal=True, scope=looking), 1, scope)
+        x = self.around_self.after(x, self.self_attention(query, prefix, causal=True, scope=looking), 1, scope)
 
         looking = (scope / "cross").reading("src")
-        query = self.cross_attention.query(self.around_cross.enter(x, 2, scope), looking)
-        x = self.around_cross.leave(x, self.cross_attention(query, source, allowed, scope=looking), 2, scope)
+        query = self.cross_attention.query(self.around_cross.before(x, 2, scope), looking)
+        x = self.around_cross.after(x, self.cross_attention(query, source, allowed, scope=looking), 2, scope)
 
         if self.feed_forward is None or self.around_ff is None:
             return x, prefix
-        y = self.feed_forward(self.around_ff.enter(x, 3, scope), scope / "ff")
-        return self.around_ff.leave(x, y, 3, scope), prefix
+        y = self.feed_forward(self.around_ff.before(x, 3, scope), scope / "ff")
+        return self.around_ff.after(x, y, 3, scope), prefix
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers, with a norm at its end where the settings ask for one."""
+    """A stack of decoder layers, with a norm at its end if final_norm is set."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class Decoder(nn.Module):
         self.norm = LayerNorm(config.d_model, config.norm_eps) if config.final_norm else None
 
     def start(self, memory: Memory, scope: Scope = BLIND) -> DecoderState:
-        """Project the source for each layer, once for all the tokens to come."""
+        """Project the source for each layer, once for all target tokens."""
         source = []
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
@@ -59,12 +60,12 @@ class Decoder(nn.Module):
         return DecoderState(tuple(source), memory.allowed, ())
 
     def forward(self, x: Tensor, state: DecoderState, scope: Scope = BLIND) -> tuple[Tensor, DecoderState]:
-        """Read embedded new tokens (N, T, D) after those that `state` knows."""
-        lengthened = []
+        """Read embedded new tokens (N, T, D) after those in `state`."""
+        extended = []
         for number, layer in enumerate(self.layers):
             before = state.prefix[number] if state.prefix else None
             x, after = layer(x, state.source[number], state.allowed, before, scope / number)
-            lengthened.append(after)
+            extended.append(after)
         if self.norm is not None:
             x = self.norm(x, scope / "norm")
-        return x, state._replace(prefix=tuple(lengthened))
+        return x, state._replace(prefix=tuple(extended))

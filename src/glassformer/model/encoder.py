@@ -15,7 +15,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config)
+        self.self_attention = MultiHeadAttention(config, rotary=config.positions == "rotary")
         self.around_self = AddNorm(config)
         self.feed_forward = FeedForward(config) if config.d_ff else None
         self.around_ff = AddNorm(config) if config.d_ff else None
@@ -23,16 +23,16 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, allowed: Tensor | None, scope: Scope = BLIND) -> Tensor:
         """Map `x` (B, S, D), reading only where `allowed` (B, 1, 1, S) is True."""
         looking = (scope / "self").reading(scope.rows)
-        query, memory = self.self_attention.query_and_memory(self.around_self.enter(x, 1, scope), looking)
-        x = self.around_self.leave(x, self.self_attention(query, memory, allowed, scope=looking), 1, scope)
+        query, memory = self.self_attention.query_and_memory(self.around_self.before(x, 1, scope), looking)
+        x = self.around_self.after(x, self.self_attention(query, memory, allowed, scope=looking), 1, scope)
         if self.feed_forward is None or self.around_ff is None:
             return x
-        y = self.feed_forward(self.around_ff.enter(x, 2, scope), scope / "ff")
-        return self.around_ff.leave(x, y, 2, scope)
+        y = self.feed_forward(self.around_ff.before(x, 2, scope), scope / "ff")
+        return self.around_ff.after(x, y, 2, scope)
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers, with a norm at its end where the settings ask for one."""
+    """A stack of encoder layers, with a norm at its end if final_norm is set."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The named arithmetic that a trace is made of: a dozen pure functions, each one formula of the paper.
+"""The named arithmetic that a trace is made of: pure functions, each one formula of the paper.
 
-Positional arguments are recorded tensors, the batch in front; keyword arguments are weights and constants.
+Positional arguments are recorded tensors, batch first; keyword arguments are weights and constants.
 The explicit path of every module is written in these, and a trace recomputes a tensor by calling them again.
 """
 
@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Operation = Callable[..., Tensor]
+Function = Callable[..., Tensor]
+
+
+class Operation(NamedTuple):
+    """A function of this module under its name."""
+
+    name: str
+    function: Function
+    is_skippable: bool = False  # its first input can stand in for its result: same meaning, same axes
+
+    def __call__(self, *inputs: Tensor, **constants: Any) -> Tensor:
+        """Compute it."""
+        return self.function(*inputs, **constants)
 
 
 def given(*, value: Tensor) -> Tensor:
-    """Come from outside: what the model was asked about."""
+    """Return a value from outside: the ids that the model reads."""
     return value
 
 
@@ -32,11 +45,24 @@ def rows(*, table: Tensor, start: int, length: int) -> Tensor:
 
 
 def sinusoid(*, start: int, length: int, width: int, layout: str, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Give position p the channels sin(p / 10000^(2i/d)) and cos of the same angle (paper, section 3.5)."""
+    """Return for position p the channels sin(p / 10000^(2i/d)) and cos of the same angle (paper, section 3.5)."""
     position = torch.arange(start, start + length, dtype=torch.float64).unsqueeze(1)
     angle = position / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)  # (T, D / 2)
     pair = torch.stack([angle.sin(), angle.cos()], dim=2 if layout == "interleaved" else 1)
     return pair.flatten(1).to(dtype).unsqueeze(0)  # (1, T, D)
+
+
+def rotate(x: Tensor, *, start: int) -> Tensor:
+    """Rotate the channels (2i, 2i + 1) of position p by the angle p / 10000^(2i/K) (Su et al. 2021)."""
+    turns = sinusoid(start=start, length=x.size(-2), width=x.size(-1), layout="halves", dtype=x.dtype)[0]
+    return turn_pairs(x, turns.to(x.device))
+
+
+def turn_pairs(x: Tensor, turns: Tensor) -> Tensor:
+    """Rotate each pair of channels of `x` (..., T, K) by an angle; `turns` (T, K) holds all sines, then all cosines."""
+    sin, cos = turns.chunk(2, dim=-1)  # (T, K / 2)
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
 
 
 def scale(x: Tensor, *, factor: float) -> Tensor:
@@ -55,12 +81,12 @@ def linear(x: Tensor, *, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def heads(x: Tensor, *, weight: Tensor, bias: Tensor | None, n_heads: int) -> Tensor:
-    """Map each position by one matrix and cut the result into heads (B, H, T, K)."""
+    """Map each position by one matrix and split the result into heads (B, H, T, K)."""
     return split_heads(F.linear(x, weight, bias), n_heads)
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
-    """Cut (B, T, D) into heads (B, H, T, K)."""
+    """Split (B, T, D) into heads (B, H, T, K)."""
     return x.view(*x.shape[:2], n_heads, -1).transpose(1, 2)
 
 
@@ -74,8 +100,13 @@ def mask(scores: Tensor, *, allowed: Tensor) -> Tensor:
     return scores.masked_fill(~allowed, -math.inf)
 
 
+def causal_mask(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
+    """Return the mask (T, S) that lets query i see the keys up to its own position; the last query sees all keys."""
+    return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_queries)
+
+
 def softmax(x: Tensor) -> Tensor:
-    """Turn each row into positive shares that sum to 1."""
+    """Turn each row into positive weights that sum to 1."""
     return x.softmax(dim=-1)
 
 
@@ -90,7 +121,7 @@ def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
 
 
 def concat(context: Tensor) -> Tensor:
-    """Lay the heads (B, H, T, K) side by side again (B, T, D)."""
+    """Join the heads (B, H, T, K) side by side (B, T, D)."""
     return context.transpose(1, 2).flatten(2)
 
 
@@ -115,7 +146,7 @@ def affine(x: Tensor, *, gamma: Tensor, beta: Tensor) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """Cut off what is negative."""
+    """Set negative numbers to 0."""
     return x.relu()
 
 
@@ -129,29 +160,10 @@ def silu(x: Tensor) -> Tensor:
     return F.silu(x)
 
 
+_SKIPPABLE = (add, affine, gelu, log_softmax, mask, normalise, relu, rotate, scale, silu, softmax)
+_OTHERS = (concat, gather, given, heads, linear, matmul_t, mean, rows, sinusoid, variance, weighted_sum)
 OPERATIONS: dict[str, Operation] = {
-    function.__name__: function
-    for function in (
-        add,
-        affine,
-        concat,
-        gather,
-        gelu,
-        given,
-        heads,
-        linear,
-        log_softmax,
-        mask,
-        matmul_t,
-        mean,
-        normalise,
-        relu,
-        rows,
-        scale,
-        silu,
-        sinusoid,
-        softmax,
-        variance,
-        weighted_sum,
-    )
+    function.__name__: Operation(function.__name__, function, is_skippable)
+    for functions, is_skippable in ((_SKIPPABLE, True), (_OTHERS, False))
+    for function in functions
 }

@@ -1,7 +1,7 @@
-"""The door through which somebody looks: modules name their tensors to a scope, and a blind scope forgets them.
+"""How the model is traced: modules name their tensors to a scope, which passes them to a recorder.
 
-A `Scope` says where in the model we are (`enc.1.self`) and to which recorder the names go. Without a
-recorder it is blind: modules then take their fused path, and nothing is named, kept or slowed down.
+A `Scope` holds the place in the model (`enc.1.self`) and the recorder. A blind scope has no recorder:
+modules then take their fused path, and nothing is named, kept or slowed down.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from glassformer.model.operations import Operation
+from glassformer.model.operations import Function
 
 
 class Call(NamedTuple):
-    """A tensor that a module is about to make."""
+    """A tensor that a module is about to compute."""
 
     address: str
-    operation: Operation
+    operation: Function
     inputs: tuple[Tensor, ...]
     constants: dict[str, Any]
     axes: tuple[str, ...]  # without the batch
     code: str  # module:line
 
     def compute(self) -> Tensor:
-        """Make it."""
+        """Compute it."""
         return self.operation(*self.inputs, **self.constants)
 
 
 class Recorder(Protocol):
-    """Whoever wants to know: computes an operation under its address and gives back what the model goes on with."""
+    """Computes each named operation and returns the tensor that the model continues with."""
 
     def record(self, call: Call) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A place in the model, seen by a recorder or by nobody."""
+    """A place in the model and the recorder that observes it, if any."""
 
     recorder: Recorder | None
     prefix: str = ""
@@ -47,11 +47,11 @@ class Scope:
 
     @property
     def looking(self) -> bool:
-        """Whether anybody looks."""
+        """Whether a recorder is attached."""
         return self.recorder is not None
 
     def __truediv__(self, part: str | int) -> Scope:
-        """Go one name deeper."""
+        """Return the scope one name deeper."""
         return self if self.recorder is None else replace(self, prefix=f"{self.prefix}{part}.")
 
     def side(self, name: str, rows: str) -> Scope:
@@ -59,11 +59,11 @@ class Scope:
         return self if self.recorder is None else replace(self, prefix=f"{name}.", rows=rows)
 
     def reading(self, keys: str) -> Scope:
-        """Say which positions attention reads from."""
+        """Set which positions attention reads from."""
         return self if self.recorder is None else replace(self, keys=keys)
 
     def __call__(
-        self, name: str, operation: Operation, *inputs: Tensor, axes: tuple[str, ...], **constants: Any
+        self, name: str, operation: Function, *inputs: Tensor, axes: tuple[str, ...], **constants: Any
     ) -> Tensor:
         """Compute a named tensor (B, *axes) by a named operation."""
         assert self.recorder is not None, "a blind scope records nothing: ask scope.looking first"

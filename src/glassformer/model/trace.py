@@ -1,8 +1,8 @@
-"""Looking inside: every tensor of a run under its address, with how it was made; and reaching in to change one.
+"""Tracing: every tensor of a run under its address, with how it was computed, and interventions that change one.
 
 An address is `side.layer.part[.hN].tensor[i,j]`, zero-based and without the batch:
 `enc.1.self.h3.weights[2,5]`, `dec.0.cross.q`, `enc.0.norm1.mean`, `out.logits[4]`.
-`.hN` picks one head of the one tensor that is stored.
+`.hN` selects one head of a stored tensor.
 """
 
 from __future__ import annotations
@@ -11,27 +11,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from glassformer.config import ModelConfig
 from glassformer.errors import AddressError, ConfigError, nearest
-from glassformer.model.operations import OPERATIONS, Operation, log_softmax, softmax
+from glassformer.model.operations import OPERATIONS, Function, log_softmax, softmax
 from glassformer.model.scope import Call, Scope
 from glassformer.model.transformer import Transformer
 
-# Operations whose result can be replaced by their first input: it means the same, along the same axes.
-_SKIPPABLE: Final = frozenset(
-    ("add", "affine", "gelu", "log_softmax", "mask", "normalise", "relu", "scale", "silu", "softmax")
-)
 _SYNTAX = re.compile(r"(?P<name>[\w.*?]+)(?:\[(?P<index>[\d,\s-]+)\])?")
 _HEAD = re.compile(r"\.h(\d+)(?=\.)")
 
 
 class Address(NamedTuple):
-    """An address, taken apart."""
+    """A parsed address."""
 
     name: str  # the stored tensor, without head and index
     head: int | None
@@ -39,19 +35,19 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Take an address apart, or say what an address looks like."""
+        """Parse an address; raise if it is not one."""
         match = _SYNTAX.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
-            raise AddressError(f"{text!r} is no address; one looks like enc.1.self.h3.weights[2,5]")
+            raise AddressError(f"{text!r} is not an address; expected something like enc.1.self.h3.weights[2,5]")
         head = _HEAD.search(match["name"])
         try:
             index = tuple(int(part) for part in match["index"].split(",")) if match["index"] else ()
         except ValueError:
-            raise AddressError(f"{text!r}: the index in brackets is not whole numbers with commas") from None
+            raise AddressError(f"{text!r}: the index in brackets must be integers separated by commas") from None
         return cls(_HEAD.sub("", match["name"]), int(head[1]) if head else None, index)
 
     def pick(self, tensor: Tensor, axes: tuple[str, ...]) -> Tensor:
-        """Take the part of a stored tensor (B, *axes) that head and index name, as a view."""
+        """Return the part of a stored tensor (B, *axes) that head and index select, as a view."""
         if self.head is not None and axes[0] != "head":
             raise AddressError(f"{self.name} has no heads: its axes are {', '.join(axes)}")
         places = (() if self.head is None else (self.head,)) + self.places
@@ -59,7 +55,9 @@ class Address(NamedTuple):
             raise AddressError(f"{self.name} has the axes {', '.join(axes)}, so {len(places)} indices are too many")
         for place, axis, size in zip(places, axes, tensor.shape[1:], strict=False):
             if not -size <= place < size:
-                raise AddressError(f"{self.name} has {size} along {axis} (0 to {size - 1}), so not {place}")
+                raise AddressError(
+                    f"{self.name} has size {size} along {axis} (0 to {size - 1}); {place} is out of range"
+                )
         for place in places:
             tensor = tensor.select(1, place)
         return tensor
@@ -74,11 +72,11 @@ class Intervention:
     amount: float | Tensor = 0.0
 
     def matches(self, address: str) -> bool:
-        """Whether this change concerns the tensor of that address."""
+        """Return whether this change applies to the tensor at `address`."""
         return fnmatchcase(address, Address.parse(self.pattern).name)
 
     def apply(self, computed: Tensor, operation: str, inputs: tuple[Tensor, ...], axes: tuple[str, ...]) -> Tensor:
-        """Give what the model goes on with instead of the tensor (B, *axes) that it computed by `operation`."""
+        """Return the tensor that replaces the one (B, *axes) computed by `operation`."""
         where, result = Address.parse(self.pattern), computed.clone()
         target = where.pick(result, axes)
         if self.verb == "scale":
@@ -91,8 +89,10 @@ class Intervention:
                 raise AddressError(
                     f"{self.pattern} has shape {tuple(target.shape[1:])}, its replacement {tuple(value.shape)}"
                 ) from None
-        elif operation not in _SKIPPABLE:
-            raise AddressError(f"{self.pattern} cannot be skipped: {operation} makes something else; zero it instead")
+        elif not OPERATIONS[operation].is_skippable:
+            raise AddressError(
+                f"{self.pattern} cannot be skipped: {operation} changes what its input means; zero it instead"
+            )
         else:
             target.copy_(where.pick(inputs[0], axes))
         return result
@@ -109,26 +109,26 @@ def scale(pattern: str, factor: float) -> Intervention:
 
 
 def replace(pattern: str, value: float | Tensor) -> Intervention:
-    """Put another value in the place of a tensor, a head or a number."""
+    """Replace a tensor, a head or a number by another value."""
     return Intervention(pattern, "replace", value)
 
 
 def skip(pattern: str) -> Intervention:
-    """Leave an operation out, its first input standing in: `skip("*.scaled")`, `skip("dec.*.self.masked")`."""
+    """Skip an operation and use its first input instead: `skip("*.scaled")`, `skip("dec.*.self.masked")`."""
     return Intervention(pattern, "skip")
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One recorded tensor and how it was made."""
+    """One recorded tensor and how it was computed."""
 
     address: str
-    value: Tensor  # (B, *axes), as the model went on with it
+    value: Tensor  # (B, *axes), after interventions
     axes: tuple[str, ...]
     operation: str  # a name in OPERATIONS
     inputs: tuple[str, ...]  # addresses
-    constants: Mapping[str, Any]  # the weights and numbers that the operation took besides
-    code: str  # module:line where the model asked for it
+    constants: Mapping[str, Any]  # weights and numbers, the keyword arguments of the operation
+    code: str  # module:line that computed it
     interventions: tuple[Intervention, ...] = ()
 
     @property
@@ -139,7 +139,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Trace(Mapping[str, "Tensor | float"]):
-    """Everything that happened in one pass over one sentence pair, by address, in the order it happened."""
+    """Every tensor of one pass over one sentence pair, by address, in the order of computation."""
 
     entries: Mapping[str, Entry]
 
@@ -147,7 +147,7 @@ class Trace(Mapping[str, "Tensor | float"]):
         return f"<Trace of {len(self.entries)} tensors, {next(iter(self.entries), '')} .. out.probabilities>"
 
     def __getitem__(self, address: str) -> Tensor | float:
-        """Give the number, row or tensor at an address."""
+        """Return the number, row or tensor at an address."""
         entry = self.entry(address)
         found = Address.parse(address).pick(entry.value, entry.axes)[0]
         return found.item() if found.dim() == 0 else found
@@ -159,28 +159,28 @@ class Trace(Mapping[str, "Tensor | float"]):
         return len(self.entries)
 
     def entry(self, address: str) -> Entry:
-        """Give the record of the tensor that an address lies in."""
+        """Return the entry of the tensor that an address belongs to."""
         name = Address.parse(address).name
         if name not in self.entries:
-            raise AddressError(f"no tensor is called {name}; {_nearest(name, self.entries)}")
+            raise AddressError(f"there is no tensor {name}; {_nearest(name, self.entries)}")
         return self.entries[name]
 
     def recompute(self, address: str) -> Tensor:
-        """Compute a tensor (B, *axes) again from its recorded inputs by its recorded operation."""
+        """Recompute a tensor (B, *axes) from its recorded inputs by its recorded operation."""
         entry = self.entry(address)
         inputs = tuple(self.entries[name].value for name in entry.inputs)
-        return _run(OPERATIONS[entry.operation], inputs, entry.constants, entry.interventions, entry.axes)
+        return _run(OPERATIONS[entry.operation].function, inputs, entry.constants, entry.interventions, entry.axes)
 
 
 def look(
     model: Transformer, src: Sequence[int], tgt: Sequence[int], interventions: Iterable[Intervention] = ()
 ) -> Trace:
-    """Run the model over one source and one target (start mark first) and keep every tensor.
+    """Run the model over one source and one target (start id first) and keep every tensor.
 
     The pass reads the whole target at once; by the causal mask its row t is what step t of a decoder computes.
     """
     if isinstance(interventions, Intervention):
-        raise ConfigError("interventions are a list: look(model, src, tgt, [zero(..)])")
+        raise ConfigError("interventions must be a list: look(model, src, tgt, [zero(..)])")
     tracer = _Tracer(tuple(interventions))
     scope = Scope(tracer)
     config, device = model.config, model.output.weight.device
@@ -194,45 +194,45 @@ def look(
         out("probabilities", softmax, logits, axes=("tgt", "vocab"))
     for change in tracer.interventions:
         if not any(change.matches(address) for address in tracer.entries):
-            raise AddressError(f"{change.pattern} changes nothing; {_nearest(change.pattern, tracer.entries)}")
+            raise AddressError(f"{change.pattern} matches no tensor; {_nearest(change.pattern, tracer.entries)}")
     return Trace(tracer.entries)
 
 
 def _ids(name: str, ids: Sequence[int], vocab: int, config: ModelConfig, device: torch.device) -> Tensor:
-    """Give the ids of one sequence as a batch of one (1, T), or say what is wrong with them."""
+    """Return the ids of one sequence as a batch of one (1, T); raise if they are not valid."""
     try:
         row = torch.as_tensor(ids, device=device)
     except (TypeError, ValueError, RuntimeError):
         row = torch.zeros(0)
     if row.dim() != 1 or not len(row) or row.is_floating_point():
-        raise ConfigError(f"{name} is one sequence of ids, as [5, 6, 7, 3]; this is {str(ids)[:60]}")
+        raise ConfigError(f"{name} must be one sequence of ids, such as [5, 6, 7, 3]; got {str(ids)[:60]}")
     outside = ((row < 0) | (row >= vocab)).nonzero()
     if len(outside):
         place = int(outside[0])
-        raise ConfigError(f"{name}[{place}] is {int(row[place])}; the vocabulary has the ids 0 to {vocab - 1}")
+        raise ConfigError(f"{name}[{place}] is {int(row[place])}; ids of this vocabulary are 0 to {vocab - 1}")
     if config.positions != "none" and len(row) > config.max_positions:
         raise ConfigError(f"{name} has {len(row)} ids; the model reads at most {config.max_positions} (max_positions)")
     return row.unsqueeze(0)
 
 
 def altering(*interventions: Intervention) -> Scope:
-    """Make a scope under which `encode`, `start` and `step` run with changes, keeping nothing."""
+    """Return a scope under which `encode`, `start` and `step` run with interventions; nothing is recorded."""
     return Scope(_Alterer(interventions))
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     said = nearest(name, known)
-    return said if said.startswith("did") else "`Trace` lists its addresses, as in enc.0.self.weights"
+    return said if said.startswith("did") else "iterate over a Trace for its addresses, such as enc.0.self.weights"
 
 
 def _run(
-    operation: Operation,
+    operation: Function,
     inputs: tuple[Tensor, ...],
     constants: Mapping[str, Any],
     interventions: tuple[Intervention, ...],
     axes: tuple[str, ...],
 ) -> Tensor:
-    """Compute a tensor (B, *axes), and change it as asked."""
+    """Compute a tensor (B, *axes) and apply interventions to it."""
     computed = operation(*inputs, **constants)
     for change in interventions:
         computed = change.apply(computed, operation.__name__, inputs, axes)
@@ -241,13 +241,13 @@ def _run(
 
 @dataclass(frozen=True)
 class Watcher:
-    """A recorder that keeps the tensors whose address matches `pattern`, as they come, and forgets all others."""
+    """A recorder that keeps the tensors whose address matches `pattern`, in order, and no others."""
 
     pattern: str
     kept: list[Tensor] = field(default_factory=list)
 
     def record(self, call: Call) -> Tensor:
-        """Compute a tensor, and keep it or not."""
+        """Compute a tensor and keep it if its address matches."""
         value = call.compute()
         if fnmatchcase(call.address, self.pattern):
             self.kept.append(value)
@@ -256,7 +256,7 @@ class Watcher:
 
 @dataclass(frozen=True)
 class _Alterer:
-    """Applies interventions to whatever passes."""
+    """Applies interventions and keeps nothing."""
 
     interventions: tuple[Intervention, ...]
 
@@ -267,7 +267,7 @@ class _Alterer:
 
 @dataclass(frozen=True)
 class _Tracer:
-    """Applies interventions and keeps every tensor; knows an input again by its being the same object."""
+    """Applies interventions and keeps every tensor; recognises an input by object identity."""
 
     interventions: tuple[Intervention, ...]
     entries: dict[str, Entry] = field(default_factory=dict)

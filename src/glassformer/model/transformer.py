@@ -45,9 +45,9 @@ class Transformer(nn.Module):
     def initialise(self) -> None:
         """Draw all weights anew.
 
-        Matrices are uniform as Glorot and Bengio (2010) have it, with fan-in and fan-out of each of
+        Matrices are uniform (Glorot and Bengio 2010), with fan-in and fan-out of each of
         W_Q, W_K, W_V by itself and, for these three, the gain 1/sqrt(2) of fairseq (Ott et al. 2019);
-        biases are zero, norms begin as plain norms. Embedding rows are normal with variance 1/D
+        biases are 0, norms start with gamma 1 and beta 0. Embedding rows are normal with variance 1/D
         (tensor2tensor, Vaswani et al. 2018), so that a row times sqrt(D) and a logit both have variance
         near 1. Post-norm stacks of the paper's depth train from here with its warm-up and nothing else.
         """
@@ -69,34 +69,35 @@ class Transformer(nn.Module):
             if isinstance(table, nn.Parameter):
                 nn.init.normal_(table, std=self.config.d_model**-0.5)
 
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None) -> Tensor:
+        """Return the logits (B, T, V) after each token of `tgt` (B, T), both sides padded on the right."""
+        return self.decode(tgt, self.encode(src, src_mask))
+
+    def hidden(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None) -> Tensor:
+        """Return the decoder's last layer (B, T, D), for a loss that computes logits in chunks."""
+        return self.read(tgt, self.start(self.encode(src, src_mask)))[0]
+
     def encode(self, src: Tensor, src_mask: Tensor | None = None, scope: Scope = BLIND) -> Memory:
-        """Encode sources (B, S), of which those with `src_mask` (B, S) True are tokens; None: all."""
+        """Encode sources (B, S); `src_mask` (B, S) is True for tokens, None if nothing is padded."""
         scope = scope.side("enc", "src")
         allowed = None if src_mask is None else src_mask[:, None, None, :]  # (B, 1, 1, S)
         return Memory(self.encoder(self.src_embedding(src, scope=scope), allowed, scope), allowed)
 
     def decode(self, tgt: Tensor, memory: Memory, scope: Scope = BLIND) -> Tensor:
-        """Give the logits (B, T, V) after each token of whole targets (B, T), padded on the right."""
+        """Return the logits (B, T, V) after each token of whole targets (B, T), padded on the right."""
         return self.step(tgt, self.start(memory, scope), scope)[0]
 
     def start(self, memory: Memory, scope: Scope = BLIND) -> DecoderState:
-        """Make the state of a decoder that has read no token yet."""
+        """Return the state of a decoder that has read no token yet."""
         return self.decoder.start(memory, scope.side("dec", "tgt"))
 
     def step(self, tokens: Tensor, state: DecoderState, scope: Scope = BLIND) -> tuple[Tensor, DecoderState]:
-        """Read the next tokens (N, T), one or several, and give the logits (N, T, V) after each."""
+        """Read the next tokens (N, T), one or several, and return the logits (N, T, V) after each."""
         hidden, state = self.read(tokens, state, scope)
         return self.output(hidden, scope.side("out", "tgt")), state
 
     def read(self, tokens: Tensor, state: DecoderState, scope: Scope = BLIND) -> tuple[Tensor, DecoderState]:
-        """Read the next tokens (N, T) and give the decoder's last layer (N, T, D)."""
+        """Read the next tokens (N, T) and return the decoder's last layer (N, T, D)."""
         scope = scope.side("dec", "tgt")
         hidden, state = self.decoder(self.tgt_embedding(tokens, state.length, scope), state, scope)
         return hidden, state
-
-    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None) -> Tensor:
-        """Give the decoder's last layer (B, T, D) over whole targets: the training pass, without its output layer.
-
-        The output layer joins the loss, where it is computed in chunks and only where there is a token.
-        """
-        return self.read(tgt, self.start(self.encode(src, src_mask)))[0]

@@ -1,38 +1,39 @@
-"""The lecture notes, row by row, in the terminal: ideas and formulas with numbers that the real modules compute."""
+"""The Transformer in 24 rows: Markdown in `rows/`, and functions that compute its numbers with the real modules."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.text import Text
+from rich.constrain import Constrain
 
 from glassformer.errors import UsageError
 from glassformer.notes import decoding, layers, reading, scores, whole, words
-from glassformer.notes.note import Note
-from glassformer.notes.page import cover, page
-from glassformer.report.terminal import show
+from glassformer.notes.note import Note, read_note
+from glassformer.notes.page import THEME, cover, page
+from glassformer.report import terminal
 
-NOTES: Final[dict[int, Note]] = {
-    note.number: note for rows in (words, scores, reading, layers, decoding, whole) for note in rows.NOTES
-}
+_WORK: Final = (
+    *(words.embedding, words.positions, words.word_order),
+    *(scores.query_key_value, scores.attention, scores.scaling, scores.worked_example),
+    *(reading.all_words, reading.soft_look_up, reading.heads),
+    *(layers.residual, layers.norms, layers.norm_in_numbers, layers.feed_forward, layers.stack),
+    *(decoding.decoder, decoding.cross_attention, decoding.output, decoding.start, decoding.greedy_and_beam),
+    *(whole.parallel, whole.pocket, whole.sizes, whole.jane),
+)
+NOTES: Final[dict[int, Note]] = {number: read_note(number, work) for number, work in enumerate(_WORK, 1)}
 TOUR: Final = (3, 7, 10, 13, 21)  # order, weights, heads, a slip to learn from, and why all this is fast
 
 _WIDEST: Final = 88  # columns; longer lines are hard to read
 
 
-def show_notes(row: int | None, tour: bool) -> None:
-    """Print one row, the five of the tour, or all 24."""
-    if row is not None and tour:
-        raise UsageError(f"row {row} and --tour: ask for one of them")
-    if row is not None and row not in NOTES:
-        raise UsageError(f"there is no row {row}; rows go from 1 to {len(NOTES)}")
-    console = Console(highlight=False)
-    console.width = min(console.width, _WIDEST)
-    chosen = TOUR if tour else tuple(NOTES) if row is None else (row,)
-    if row is None:
-        show(console, cover(len(chosen), len(NOTES)))
-    for number in chosen:
-        show(console, page(NOTES[number]))
-    if tour:
-        show(console, Text("\nglassformer notes 7 shows one row, glassformer notes all of them.", style="dim"))
+def show(rows: Sequence[int], console: Console) -> None:
+    """Print rows of the notes, with a cover if there are several."""
+    if missing := sorted(set(rows) - set(NOTES)):
+        raise UsageError(f"the notes have no row {missing[0]}: choose from 1 to {len(NOTES)}")
+    with console.use_theme(THEME):
+        if len(rows) > 1:
+            terminal.show(console, Constrain(cover(len(rows), len(NOTES)), _WIDEST))
+        for row in rows:
+            terminal.show(console, Constrain(page(NOTES[row]), _WIDEST))

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from glassformer.model.attention import KeyValue, MultiHeadAttention
-from glassformer.model.operations import concat, linear
+from glassformer.model.operations import linear
 from glassformer.model.scope import Scope
-from glassformer.model.trace import look
-from glassformer.notes.note import Erratum, Note, Shown
-from glassformer.notes.scores import lost_root, width_of_head
-from glassformer.notes.specimen import FRENCH, Notebook, clear_attention, gap, ids, model, seen
+from glassformer.notes.note import Slots
+from glassformer.notes.scores import scale_slips
+from glassformer.notes.specimen import FRENCH, Notebook, clear_attention, gap, model, seen, shares, traced
 from glassformer.report.terminal import bars, heat_map, table, tiny, vector
 
 
@@ -22,15 +21,14 @@ class Forms(NamedTuple):
 
     module: Tensor
     loop: Tensor
-    rows: Tensor  # notes 004 and the paper: words are rows
-    columns: Tensor  # notes 000: words are columns
-    mixed: Tensor  # notes 003: columns go in, rows come out
+    rows: Tensor  # words are rows, as in the paper
+    columns: Tensor  # words are columns
+    mixed: Tensor  # columns go in, rows come out
 
 
 def forms(scaled: bool) -> Forms:
-    """Take q, k and v from a model and attend by each form; `scaled` or plain."""
-    specimen = model(8, gain=1.5, n_heads=1, scaled_attention=scaled)
-    trace = look(specimen, ids(FRENCH), [specimen.start_id])
+    """Take q, k and v from a model and attend in each form; `scaled` or plain."""
+    trace = traced(model(8, gain=1.5, n_heads=1, scaled_attention=scaled))
     q, k, v, context = (seen(trace, f"enc.0.self.h0.{name}") for name in ("q", "k", "v", "context"))  # (T, K)
     root = q.size(1) ** 0.5 if scaled else 1.0
     loop = torch.stack([sum_of_values(torch.stack([key @ query / root for key in k]), v) for query in q])
@@ -47,48 +45,31 @@ def sum_of_values(scores: Tensor, values: Tensor) -> Tensor:
     return torch.stack([share * value for share, value in zip(shares, values, strict=True)]).sum(dim=0)
 
 
-def _show_forms() -> Shown:
+def all_words() -> Slots:
+    """Row 8."""
     scaled, plain = forms(scaled=True), forms(scaled=False)
     names = (
         ("word by word, a loop", "no matrices", "loop"),
-        ("softmax(QKᵀ/√d_k) V", "words are rows (004)", "rows"),
-        ("V softmax(KᵀQ/√d_k)", "words are columns (000)", "columns"),
-        ("softmax(QᵀK/√d_k) Vᵀ", "columns in, rows out (003)", "mixed"),
+        ("softmax(QKᵀ/√d_k) V", "words are rows", "rows"),
+        ("V softmax(KᵀQ/√d_k)", "words are columns", "columns"),
+        ("softmax(QᵀK/√d_k) Vᵀ", "columns in, rows out", "mixed"),
     )
     rows = [
         (form, meaning, *(tiny(gap(getattr(found, field), found.module)) for found in (scaled, plain)))
         for form, meaning, field in names
     ]
-    shape = tuple(scaled.module.shape)
-    return (
-        f"{shape[0]} words, width {shape[1]}. The largest difference between each form and the model's own attention,"
-        " with the root and without it:",
-        table(("form", "", "scaled", "plain"), rows),
-        "The result for the five words:",
-        heat_map(scaled.module[:, :12].tolist(), FRENCH, [""] * 12, low=-3, high=3, ends=("-3", "3")),
-        "All forms are one: the transpose follows from whether a word is a row or a column, and softmax always runs"
-        " over the words that are read. Here words are rows. Notes 003 call the query's matrix W_E; it is W_Q.",
-    )
-
-
-def _forms_errata() -> tuple[Erratum, ...]:
-    found = forms(scaled=False).module
-    n_words, width = found.shape
-    return (
-        Erratum(
-            "000",
-            "V softmax(K Q): the transpose of K is gone.",
-            "V softmax(KᵀQ), with words as columns.",
-            f"K and Q are both {width} by {n_words} here; their product exists only as KᵀQ, {n_words} by {n_words},"
-            " one score for each pair of words.",
-        ),
-        lost_root(),
-        width_of_head(),
-    )
+    n_words, width = scaled.module.shape
+    return {
+        "n_words": n_words,
+        "width": width,
+        "forms": table(("form", "", "scaled", "plain"), rows),
+        "result": heat_map(scaled.module[:, :12].tolist(), FRENCH, [""] * 12, low=-3, high=3, ends=("-3", "3")),
+        **scale_slips(),
+    }
 
 
 def look_up(query: Tensor) -> Notebook:
-    """Ask a table of four entries, unit vectors as keys, 10, 20, 30 and 40 as values, by real unscaled attention."""
+    """Query a table of four entries, unit vectors as keys and 10, 20, 30, 40 as values, by real unscaled attention."""
     attention = clear_attention(4, scaled=False)
     notebook = Notebook()
     keys = torch.eye(4, dtype=torch.float64)[None, None]  # (1, H, S, K)
@@ -99,21 +80,14 @@ def look_up(query: Tensor) -> Notebook:
     return notebook
 
 
-def _show_look_up() -> Shown:
+def soft_look_up() -> Slots:
+    """Row 9."""
     unit = torch.eye(4, dtype=torch.float64)
-    sharpness = (0, 1, 2, 4, 8, 16)
-    asked = {f"{beta} × key c": look_up(beta * unit[2]) for beta in sharpness}
+    asked = {f"{loudness} × key c": look_up(loudness * unit[2]) for loudness in (0, 1, 2, 4, 8, 16)}
     asked["8 × (key a + key b)"] = look_up(8 * (unit[0] + unit[1]))
-    weights = [found["weights"][0, 0].tolist() for found in asked.values()]
+    weights = torch.stack([found["weights"][0, 0] for found in asked.values()])
     answers = [f"{name} → {found['output'][0, 0]:.2f}" for name, found in asked.items()]
-    return (
-        "A table of four entries: a → 10, b → 20, c → 30, d → 40. Keys are unit vectors; the query is key c, louder"
-        " from line to line. Its answer, and the shares that the four entries have in it:",
-        heat_map(weights, answers, ["a", "b", "c", "d"], low=0, high=1, digits=3, ends=("0", "1")),
-        "Silent, the query gets the average of all; loud, the one entry that a dictionary would have given. Between"
-        " two keys it gets something between their values. And unlike a dictionary, it has a gradient: keys and"
-        " queries can be learned.",
-    )
+    return {"shares": shares(weights, answers, "abcd", digits=3)}
 
 
 class Heads(NamedTuple):
@@ -131,75 +105,33 @@ class Heads(NamedTuple):
 
 
 def multi_head() -> Heads:
-    """Look at an encoder's first self-attention, eight heads of width 8."""
+    """Take apart an encoder's first self-attention, eight heads of width 8."""
     specimen = model(10, gain=3.0, d_model=64, n_heads=8)
-    trace = look(specimen, ids(FRENCH), [specimen.start_id])
-    attention = specimen.encoder.layers[0].get_submodule("self_attention")
-    assert isinstance(attention, MultiHeadAttention)
-    context = seen(trace, "enc.0.self.context")  # (H, T, K)
-    columns = attention.output.weight.chunk(len(context), dim=1)  # (D, K) a head
+    trace = traced(specimen)
+    attention = next(part for part in specimen.modules() if isinstance(part, MultiHeadAttention))
+    weights, context, output = (seen(trace, f"enc.0.self.{name}") for name in ("weights", "context", "output"))
+    columns = attention.output.weight.chunk(len(context), dim=1)  # (D, K) per head
     contributions = torch.stack([linear(c, weight=weight) for c, weight in zip(context, columns, strict=True)])
-    return Heads(
-        seen(trace, "enc.0.self.weights"), contributions, attention.output.bias, seen(trace, "enc.0.self.output")
-    )
+    return Heads(weights, contributions, attention.output.bias, output)
 
 
-def _show_heads() -> Shown:
+def heads() -> Slots:
+    """Row 10."""
     found = multi_head()
     asked, names = 2, [f"head {head}" for head in range(len(found.weights))]
     sizes = found.contributions[:, asked].norm(dim=-1).tolist()
     width, total = found.output.size(1), found.contributions[:, asked].sum(dim=0) + found.bias
-    return (
-        f'Where "{FRENCH[asked]}" looks, head by head (d = {width}, h = {len(names)}, so {width // len(names)} channels'
-        " a head):",
-        heat_map(found.weights[:, asked].tolist(), names, FRENCH, low=0, high=1, digits=2, ends=("0", "1")),
-        "W_O joins the heads. As a matrix times pieces laid side by side is the sum of its column blocks times the"
-        " pieces, each head has a part of the output to itself. How long is each part?",
-        bars(dict(zip(names, sizes, strict=True)), digits=2),
-        table(
-            ("", "first channels"),
-            [
-                ("eight parts + bias", vector(total[:6], 3)),
-                ("the model's output", vector(found.output[asked, :6], 3)),
-            ],
-        ),
-        f"Over all words and channels the two differ by {tiny(found.error)}.",
-    )
-
-
-NOTES = (
-    Note(
-        number=8,
-        title="All words at once",
-        sources="notes 000, 003 and 004",
-        idea="Nothing in one word's attention waits for another word's, so all queries are stacked into a matrix and"
-        " the whole sentence is done in two matrix products. The notes write it in three ways that mean the same.",
-        formula="Attention(Q, K, V) = softmax(QKᵀ / √d_k) V",
-        code=(MultiHeadAttention.forward, MultiHeadAttention.query_and_memory),
-        work=_show_forms,
-        errata=_forms_errata,
-    ),
-    Note(
-        number=9,
-        title="Attention as a soft look-up",
-        sources="notes 000 and 001",
-        idea="A dictionary compares a question with its keys and hands over the value of the one that is equal."
-        " Attention compares it with all keys and hands over a mixture, most of it from the keys that fit best.",
-        formula="answer = Σₘ softmaxₘ(query·keyₘ) valueₘ",
-        code=(MultiHeadAttention, KeyValue),
-        work=_show_look_up,
-    ),
-    Note(
-        number=10,
-        title="Several heads",
-        sources="notes 001, 002, 003 and 004",
-        idea="One mixture cannot follow who does what and when at the same time. So attention runs h = 8 times side by"
-        " side, each time with smaller queries, keys and values of its own, and W_O joins the results. Notes 002 call"
-        " the heads self-attention cells.",
-        formula="headⱼ = Attention(X W_Qʲ, X W_Kʲ, X W_Vʲ)     j = 1 … h\n"
-        "MultiHead(X) = concat(head₁, …, headₕ) W_O = Σⱼ headⱼ W_Oʲ",
-        code=(MultiHeadAttention, concat),
-        work=_show_heads,
-        errata=lambda: (width_of_head(),),
-    ),
-)
+    sums = [
+        ("eight parts + bias", vector(total[:6], 3)),
+        ("the model's output", vector(found.output[asked, :6], 3)),
+    ]
+    return {
+        "word": FRENCH[asked],
+        "width": width,
+        "n_heads": len(names),
+        "weights": shares(found.weights[:, asked], names, FRENCH),
+        "parts": bars(dict(zip(names, sizes, strict=True)), digits=2),
+        "sums": table(("", "first channels"), sums),
+        "error": found.error,
+        **scale_slips(),
+    }

@@ -1,20 +1,22 @@
-"""Small models to look at: the sentences of the notes as ids, seeded weights, and a notebook that keeps tensors."""
+"""Small models to look at: a few sentences as ids, seeded weights, and a notebook that keeps tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
+from rich.text import Text
 from torch import Tensor, nn
 
 from glassformer.config import ModelConfig
 from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.scope import Call
-from glassformer.model.trace import Trace
+from glassformer.model.trace import Intervention, Trace, look
 from glassformer.model.transformer import Transformer
+from glassformer.report.terminal import heat_map
 
 FRENCH: Final = ("Jane", "visite", "l'Afrique", "en", "septembre")
 ENGLISH: Final = ("Jane", "visits", "Africa", "in", "September")
@@ -29,28 +31,28 @@ LEXICON: Final = tuple(
 
 
 def ids(sentence: Sequence[str]) -> list[int]:
-    """Look up the ids of words."""
+    """Return the ids of words."""
     return [LEXICON.index(word) for word in sentence]
 
 
 def words(tokens: Sequence[int]) -> tuple[str, ...]:
-    """Look up the words of ids."""
+    """Return the words of ids."""
     return tuple(LEXICON[token] for token in tokens)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from a seed inside, and leave torch's own random numbers as they were."""
+    """Draw random numbers from a seed, and leave torch's own generator as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
 
 
 def model(seed: int, gain: float = 1.0, **settings: Any) -> Transformer:
-    """Make a small model over the lexicon, in float64 and without gradients; `settings` as in ModelConfig.
+    """Return a small model over the lexicon, in float64 and without gradients; `settings` as in ModelConfig.
 
-    Biases are drawn too, so that they can be seen; `gain` multiplies W_Q, W_K and W_V, whose random
-    values leave attention almost even.
+    Biases are random too, so that they show; `gain` multiplies W_Q, W_K and W_V, which as initialised
+    leave attention almost even.
     """
     small = {"src_vocab": len(LEXICON), "tgt_vocab": len(LEXICON), "d_model": 16, "n_heads": 2, "d_ff": 32}
     depth = {"n_encoder_layers": 2, "n_decoder_layers": 2, "max_positions": 64, "dropout": 0.0}
@@ -66,7 +68,7 @@ def model(seed: int, gain: float = 1.0, **settings: Any) -> Transformer:
 
 
 def clear_attention(d_model: int, n_heads: int = 1, scaled: bool = True) -> MultiHeadAttention:
-    """Make an attention whose W_Q, W_K, W_V and W_O change nothing: queries, keys and values are what goes in."""
+    """Return an attention whose W_Q, W_K, W_V and W_O are identities: queries, keys and values are its input."""
     with seeded(0):
         config = ModelConfig(d_model=d_model, n_heads=n_heads, scaled_attention=scaled, attention_bias=False)
         attention = MultiHeadAttention(config).double().eval().requires_grad_(False)
@@ -76,22 +78,40 @@ def clear_attention(d_model: int, n_heads: int = 1, scaled: bool = True) -> Mult
     return attention
 
 
+def traced(
+    specimen: Transformer, src: Sequence[str] = FRENCH, tgt: Sequence[str] = (), *interventions: Intervention
+) -> Trace:
+    """Run a model over words and keep every tensor; without `tgt` the decoder reads its start token only."""
+    return look(specimen, ids(src), ids(tgt) or [specimen.start_id], interventions)
+
+
 def seen(trace: Trace, address: str) -> Tensor:
-    """Give the tensor at an address that names no single number."""
+    """Return the tensor at an address that does not name a single number."""
     found = trace[address]
     assert isinstance(found, Tensor), f"{address} is one number"
     return found
 
 
+def count(kind: Callable[[ModelConfig], nn.Module], config: ModelConfig) -> int:
+    """Count the parameters of a model or of a part of it, without allocating them."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in kind(config).parameters())
+
+
+def shares(weights: Tensor, rows: Sequence[str], columns: Sequence[str], digits: int = 2) -> Text:
+    """Draw attention weights (T, S) from 0 to 1, with a legend."""
+    return heat_map(weights.tolist(), rows, columns, low=0, high=1, digits=digits, ends=("0", "1"))
+
+
 def gap(a: Tensor, b: Tensor) -> float:
-    """Give the largest difference between two tensors of one shape."""
+    """Return the largest absolute difference between two tensors of the same shape."""
     assert a.shape == b.shape, f"{tuple(a.shape)} and {tuple(b.shape)} cannot be compared"
     return (a - b).abs().max().item()
 
 
 @dataclass(frozen=True)
 class Notebook:
-    """A recorder that keeps what modules name, each time they do."""
+    """A recorder that keeps every tensor that modules name, each time it is computed."""
 
     kept: dict[str, list[Tensor]] = field(default_factory=dict)
 
@@ -102,9 +122,9 @@ class Notebook:
         return value
 
     def __getitem__(self, address: str) -> Tensor:
-        """Give what was last kept under an address, without the batch."""
+        """Return the last tensor kept under an address, without the batch axis."""
         return self.kept[address][-1][0]
 
     def times(self, address: str) -> int:
-        """Count how often a tensor was computed."""
+        """Return how often a tensor was computed."""
         return len(self.kept.get(address, ()))

@@ -1,4 +1,4 @@
-"""TensorBoard: the lines of metrics.jsonl as event files in `tensorboard/`, if the package tensorboard is installed."""
+"""TensorBoard event files of a training run, if the package tensorboard is installed."""
 
 from __future__ import annotations
 
@@ -7,30 +7,37 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from glassformer.training.observer import BaseObserver
+
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
 
 TENSORBOARD: Final = "tensorboard"
 
+_VALIDATION: Final = ("loss", "perplexity", "bleu", "chrf")
 _FIGURES: Final = {
     "train": ("loss", "lr", "tokens_per_s", "norm", "epoch"),
-    "dev": ("loss", "perplexity", "bleu"),
-    "end": ("loss", "perplexity", "bleu"),
+    "dev": _VALIDATION,
+    "end": _VALIDATION,
 }
 
 
-class Board:
-    """Whoever draws a run in TensorBoard; one that is not installed draws nothing, and nobody is told."""
+class TensorBoard(BaseObserver):
+    """Writes the lines of metrics.jsonl as event files into `tensorboard/`; does nothing if it is not installed."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self) -> None:
         """Write nothing yet, and import nothing."""
-        self._folder = out / TENSORBOARD
         self._is_installed = find_spec("tensorboard") is not None
+        self._folder = Path()
         self._writer: SummaryWriter | None = None
 
+    def start(self, out: Path, max_updates: int) -> None:
+        """Remember the folder."""
+        self._folder = out / TENSORBOARD
+
     def record(self, kind: str, entry: Mapping[str, Any]) -> None:
-        """Draw a line of metrics.jsonl; what a run drew before it stopped, and will draw again, is taken back."""
+        """Write an entry; updates that an interrupted or rolled-back run makes again replace the earlier ones."""
         if not self._is_installed:
             return
         step = entry["step"]
@@ -61,9 +68,10 @@ class Board:
 def _figures(kind: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     folder = f"{kind}/{entry['weights']}" if kind == "end" else kind
     for name in _FIGURES.get(kind, ()):
-        yield f"{folder}/{name}", entry[name]
+        if name in entry:
+            yield f"{folder}/{name}", entry[name]
 
 
 def _markdown(sample: Mapping[str, str]) -> str:
-    """Write a sample as lines of code, in which nothing is obeyed."""
+    """Write a sample as code blocks, in which no markup is interpreted."""
     return "\n\n".join(f"    {sample[name]}" for name in ("src", "hypothesis", "reference"))

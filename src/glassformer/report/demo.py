@@ -1,4 +1,4 @@
-"""`glassformer demo`: the model that ships, on the sentences of the notes and on the reader's own."""
+"""The demo: the shipped model on a few sentences and on the reader's own, with its attention."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ SENTENCES: Final = (
     "Il fait beau aujourd'hui, mais il pleuvra demain.",
 )
 
-_LONGEST_WORD: Final = 16  # of a row's name
+_LONGEST_WORD: Final = 16  # characters of a row's name
 
-_Ask = Callable[[], str]  # gives a line that somebody typed; an EOFError is the end
+_Ask = Callable[[], str]  # returns a line that the reader typed; raises EOFError at the end
 
 
 def run_demo(translator: Translator, page: Path, ask: _Ask | None = None) -> None:
-    """Translate, show what was looked at, and write the explainer's page; `ask` gives sentences of the reader's own."""
+    """Translate, show the attention, and write the explainer's page; `ask` returns the reader's own sentences."""
     check_parent(page)
-    console = Console(highlight=False)
+    console = Console()
     show(console, Text("French to English, by the model that comes with glassformer:\n", style="bold"))
     for found in _translate(translator, SENTENCES):
         _show(console, found)
@@ -44,11 +44,11 @@ def run_demo(translator: Translator, page: Path, ask: _Ask | None = None) -> Non
     show(
         console,
         Text.assemble(
-            ("Every number of the first translation is in ", ""),
+            ("Every number behind the first translation is in ", ""),
             (f"{page}", "bold"),
             (".\nOpen it in a browser.\n\nWhat to try next:\n", ""),
             _activation(),
-            "  echo 'Où est la gare ?' | glassformer translate   a line in, a line out\n"
+            "  echo 'Où est la gare ?' | glassformer translate   one line in, one line out\n"
             "  glassformer translate --interactive               type sentences\n"
             "  glassformer explain 'Où est la gare ?' --open     the live page\n"
             "  glassformer notes --tour                          how it works\n"
@@ -58,17 +58,17 @@ def run_demo(translator: Translator, page: Path, ask: _Ask | None = None) -> Non
 
 
 def _activation() -> str:
-    """Say how the command comes onto the path, if it is not there and this is a virtual environment."""
+    """Return how to activate the virtual environment, if there is one and the command is not on the path."""
     script = Path(sys.executable).with_name("activate")
     if shutil.which("glassformer") or not script.exists():
         return ""
-    return f"  {f'source {os.path.relpath(script)}':<49} first: it is on your path then\n"
+    return f"  {f'source {os.path.relpath(script)}':<49} first, to put the command on your path\n"
 
 
 def looked_at(found: Translation, width: int = 76) -> Text:
-    """Draw how much each word of a translation looked at each word of the source, `width` columns wide at most.
+    """Draw how much each word of a translation attended to each word of the source, at most `width` columns wide.
 
-    The translation is of one sentence, and was asked for with its attention.
+    The translation must be of one sentence, with its attention.
     """
     sentence = found.sentences[0]
     assert sentence.attention is not None
@@ -98,7 +98,7 @@ def _translate(translator: Translator, texts: Sequence[str]) -> list[Translation
 
 def _show(console: Console, found: Translation) -> None:
     show(console, Text(found.src, style="dim"))
-    show(console, Text.assemble((found.text, "bold"), (f"   {found.confidence:.0%} sure", "dim")))
+    show(console, Text.assemble((found.text, "bold"), (f"   confidence {found.confidence:.0%}", "dim")))
     if len(found.sentences) == 1 and found.text.split():
         show(console, Padding(looked_at(found, console.width - 4), (1, 0, 1, 2)))
 

@@ -1,84 +1,78 @@
-"""What `glassformer evaluate` says: a table for people, JSON for machines, a page to look through."""
+"""Evaluations in the terminal, and two systems side by side as a page."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from glassformer.config import CorpusConfig
-from glassformer.errors import UsageError
-from glassformer.evaluation.evaluation import Evaluation, comet_score, evaluate, read_test
-from glassformer.evaluation.scores import METRICS, Comparison, check_tokenize, compare
-from glassformer.files import check_parent, write_text
-from glassformer.report.comparison import draw_comparison
+from glassformer.data.pair import Pair
+from glassformer.evaluation.evaluation import Evaluation
+from glassformer.evaluation.scores import METRICS, Comparison, sentence_scores
+from glassformer.report.page import render
+from glassformer.report.terminal import show, table
 
-
-def evaluate_systems(
-    systems: Sequence[str],
-    corpus: CorpusConfig,
-    tokenize: str,
-    engine: str,
-    search: Sequence[str],
-    threads: int,
-    comet: str | None,
-    output: Path | None,
-    html: Path | None,
-    as_json: bool,
-    say: Callable[[str], None],
-) -> None:
-    """Evaluate one system, or compare two of them, and print what came of it."""
-    if html is not None and len(systems) == 1:
-        raise UsageError("--html shows two systems side by side: give --compare OTHER")
-    check_tokenize(tokenize)
-    for path in filter(None, (output, html)):
-        check_parent(path)
-    test = read_test(corpus)
-    found = []
-    for system in systems:
-        say(f"{system}: {len(test):,} sentences")
-        evaluation = evaluate(system, test, tokenize, engine, search, threads, say)
-        if comet is not None:
-            score = comet_score(comet, test, evaluation.hypotheses)
-            evaluation = evaluation._replace(scores={**evaluation.scores, "COMET": score})
-        found.append(evaluation)
-    comparisons = []
-    if len(found) == 2:
-        comparisons = compare(found[0].hypotheses, found[1].hypotheses, [pair.tgt for pair in test], tokenize)
-        html = html or Path("comparison.html")
-        write_text(html, draw_comparison(found[0], found[1], comparisons, test))
-        say(f"{html} shows the sentences side by side")
-    if output is not None:
-        write_text(output, "".join(" ".join(text.split("\n")) + "\n" for text in found[0].hypotheses))
-    console = Console()
-    if as_json:
-        facts = {"systems": [e.entry() for e in found], "comparison": [c._asdict() for c in comparisons]}
-        console.out(json.dumps(facts, ensure_ascii=False), highlight=False)
-    else:
-        console.print(_table(found, comparisons))
-        for name, score in found[0].scores.items():
-            console.print(f"{name}: {score.signature}", style="dim", highlight=False, soft_wrap=True)
+_Runs = list[tuple[str, bool]]  # words of a text, and whether the other system has them too
 
 
-def _table(found: Sequence[Evaluation], comparisons: Sequence[Comparison]) -> Table:
-    table = Table("", *(evaluation.name for evaluation in found), box=None)
-    if comparisons:
-        table.add_column("difference", justify="right")
-        table.add_column("p", justify="right")
+def show_evaluations(evaluations: Sequence[Evaluation], comparisons: Sequence[Comparison], console: Console) -> None:
+    """Print the scores of one or two systems, and what tells the two apart, with the signatures of the scores."""
     versus = {c.metric: (f"{c.other - c.first:+.2f}", f"{c.p_value:.3f}{' *' * c.is_significant}") for c in comparisons}
-    for name in found[0].scores:
-        places = 2 if name in METRICS else 4
-        table.add_row(name, *(f"{e.scores[name].value:.{places}f}" for e in found), *versus.get(name, ()))
-    table.add_row("length ratio", *(f"{e.length_ratio:.3f}" for e in found))
-    if any(e.engine for e in found):
-        speeds = [e.sentences_per_second for e in found]
-        table.add_row("perplexity", *("" if e.perplexity is None else f"{e.perplexity:.3f}" for e in found))
-        table.add_row("sentences/s", *("" if speed is None else f"{speed:.1f}" for speed in speeds))
-        table.add_row("engine", *(e.engine for e in found))
-    for title, counts in (("cut off", [e.n_cut_off for e in found]), ("looped", [e.n_looped for e in found])):
+    blank = ("", "") if comparisons else ()
+    header = "", *(e.name for e in evaluations), *(("difference", "p") if comparisons else ())
+    rows = [(name, *cells, *versus.get(name, blank)) for name, cells in _figures(evaluations)]
+    show(console, table(header, rows, right=range(1, len(header))), wrap=False)
+    for name, score in evaluations[0].scores.items():
+        show(console, Text(f"{name}: {score.signature}", style="dim"), wrap=False)
+
+
+def _figures(evaluations: Sequence[Evaluation]) -> Iterator[tuple[str, list[str]]]:
+    for name in evaluations[0].scores:
+        yield name, [f"{e.scores[name].value:.{2 if name in METRICS else 4}f}" for e in evaluations]
+    yield "length ratio", [f"{e.length_ratio:.3f}" for e in evaluations]
+    if any(e.engine for e in evaluations):
+        speeds = [e.sentences_per_second for e in evaluations]
+        yield "perplexity", ["" if e.perplexity is None else f"{e.perplexity:.3f}" for e in evaluations]
+        yield "sentences/s", ["" if speed is None else f"{speed:.1f}" for speed in speeds]
+        yield "engine", [e.engine for e in evaluations]
+    for name, counts in {
+        "cut off": [e.n_cut_off for e in evaluations],
+        "looped": [e.n_looped for e in evaluations],
+    }.items():
         if any(counts):
-            table.add_row(title, *map(str, counts))
-    return table
+            yield name, [*map(str, counts)]
+
+
+def comparison_html(
+    first: Evaluation, other: Evaluation, comparisons: Sequence[Comparison], test: Sequence[Pair]
+) -> str:
+    """Return two systems side by side as a page; sentences whose chrF differs most come first."""
+    references = [pair.tgt for pair in test]
+    scores = [sentence_scores(system.hypotheses, references) for system in (first, other)]
+    sentences = [
+        {"place": place, "pair": pair, "one": one, "two": two, "texts": _differences(a, b)}
+        for place, (pair, a, b, one, two) in enumerate(
+            zip(test, first.hypotheses, other.hypotheses, *scores, strict=True)
+        )
+    ]
+    return render(
+        "comparison.html.j2",
+        first=first.name,
+        other=other.name,
+        comparisons=comparisons,
+        n_same=sum(a == b for a, b in zip(first.hypotheses, other.hypotheses, strict=True)),
+        sentences=sorted(sentences, key=lambda sentence: -abs(sentence["two"] - sentence["one"])),
+    )
+
+
+def _differences(one: str, two: str) -> tuple[_Runs, _Runs]:
+    """Split two texts into runs of words that both have and runs that only one has."""
+    words = one.split(), two.split()
+    runs: tuple[_Runs, _Runs] = [], []
+    for kind, *ends in SequenceMatcher(None, *words, autojunk=False).get_opcodes():
+        for side in (0, 1):
+            if text := " ".join(words[side][slice(*ends[2 * side : 2 * side + 2])]):
+                runs[side].append((text, kind == "equal"))
+    return runs

@@ -1,4 +1,4 @@
-"""The explainer in the terminal: a walk through a translation, each station with its picture and one number."""
+"""The explainer in the terminal: a walk through a translation, each tensor with a picture and one worked number."""
 
 from __future__ import annotations
 
@@ -20,101 +20,33 @@ from glassformer.explainer.document import Subject
 from glassformer.explainer.explanation import Explanation
 from glassformer.explainer.pieces import cut_words
 from glassformer.explainer.source import statement
+from glassformer.explainer.stations import Station, stations
 from glassformer.model.trace import Entry
 from glassformer.report.terminal import heat_map, show, table
 from glassformer.text.vocab import EOS
+from glassformer.translate.alignment import alignment_layer, alignment_weights
 
 _N_OPERANDS: Final = 8  # lines of a table
 _N_COLUMNS: Final = 16  # of a heat map
 _LONGEST_NAME: Final = 6  # of a column
 _N_WORDS: Final = 3  # next words of a step
+_SAME_PICTURE: Final = frozenset(("scale", "mask"))  # operations that change numbers but hardly their picture
 
 
-class Station(NamedTuple):
-    """A place on the way through the model, and the tensor that stands for it."""
-
-    title: str
-    idea: str
-    tensor: str  # with {l}, where each layer has one
-    erratum: str = ""  # what the lecture notes have otherwise
-    is_drawn: bool = True  # False: its picture would be the one before it, or has too many columns
-
-
-STATIONS: Final = (
-    Station("Embedding", "Each piece is a row of one table, times √d_model.", "enc.embedding"),
-    Station(
-        "Position",
-        "Sines and cosines of the place are added: without them a sentence would be a bag of words.",
-        "enc.position",
-        "Notes 000 write the cosine's exponent as (2i+1)/d; sine and cosine share 2i/d, as 004 and the paper have it.",
-    ),
-    Station("What the encoder reads", "Embedding plus position.", "enc.sum"),
-    Station(
-        "Queries",
-        "Each position asks: W_Q times its vector, cut into heads; keys and values likewise.",
-        "enc.{l}.self.q",
-    ),
-    Station("Scores", "How well a question and a key fit: their dot product.", "enc.{l}.self.scores"),
-    Station(
-        "Scaling",
-        "Divided by √d_k, so that softmax does not saturate.",
-        "enc.{l}.self.scaled",
-        "Notes 003 write √d; with h heads it is √(d/h). Notes 001 lost the root.",
-        is_drawn=False,
-    ),
-    Station("Mask", "Padding may not be seen; a single sentence has none.", "enc.{l}.self.masked", is_drawn=False),
-    Station(
-        "Softmax",
-        "Scores become shares that sum to 1 in each row.",
-        "enc.{l}.self.weights",
-        "Notes 001 write exp(e^q.k) and 000 divides by N; it is exp(q.k/√d_k) over the sum of all keys.",
-    ),
-    Station(
-        "Weighted values", "Each position collects the values of the others by these shares.", "enc.{l}.self.context"
-    ),
-    Station("All heads together", "The heads side by side, times W_O.", "enc.{l}.self.output"),
-    Station("Add", "What came in is added: the residual connection.", "enc.{l}.add1.sum"),
-    Station(
-        "Norm",
-        "Mean 0 and variance 1 over the channels of each token, then gamma and beta.",
-        "enc.{l}.norm1.output",
-        "Notes 003 print sigma = 2 in their example; their own formula gives 4.8132 and 2.4495.",
-    ),
-    Station(
-        "Feed-forward",
-        "A wide layer at each position, and its activation: relu cuts off what is negative.",
-        "enc.{l}.ff.active",
-    ),
-    Station("Feed-forward, back", "And back to d_model.", "enc.{l}.ff.output"),
-    Station("Add again", "What came in is added once more.", "enc.{l}.add2.sum"),
-    Station("Norm again", "Once more: mean 0 and variance 1, gamma and beta.", "enc.{l}.norm2.output"),
-    Station("What the decoder reads", "The tokens so far, shifted right: the start mark first.", "dec.sum"),
-    Station("Masked self-attention", "Each position sees itself and what stands before it.", "dec.{l}.self.weights"),
-    Station(
-        "Attention to the source",
-        "Questions from the decoder, keys and values from the encoder: a soft look-up.",
-        "dec.{l}.cross.weights",
-    ),
-    Station("What was found", "The source's values, mixed by these shares.", "dec.{l}.cross.context"),
-    Station("Logits", "The last layer against each word's vector: one number a word.", "out.logits", is_drawn=False),
-    Station("Probabilities", "Softmax over the whole vocabulary.", "out.probabilities", is_drawn=False),
-)
-
-
-# What the axes of a picture are.
+# Names of the axes of a picture.
 _AXES: Final = {
     "src": "source",
-    "src_q": "source, which looks",
-    "src_k": "source, looked at",
-    "tgt": "target, as it is read",
-    "tgt_q": "target, as it is read",
-    "tgt_k": "target, looked at",
+    "src_q": "source (queries)",
+    "src_k": "source (keys)",
+    "tgt": "target so far",
+    "tgt_q": "target so far (queries)",
+    "tgt_k": "target so far (keys)",
     "channel": "channels",
-    "head_channel": "its channels",
+    "head_channel": "channels of the head",
     "hidden": "hidden units",
 }
 
-# Which tensor the next part reads depends on where the norm stands.
+# Which part reads a tensor depends on where the norm is.
 _READERS: Final = {
     "post": {"enc.0.norm1.output": "the feed-forward network", "enc.0.norm2.output": "the next layer"},
     "pre": {
@@ -133,7 +65,7 @@ def show_explanation(explanation: Explanation, console: Console) -> None:
 
 
 def show_cells(explanation: Explanation, address: str, depth: int, console: Console) -> None:
-    """Explain one number, then what it mostly comes from, `depth` times."""
+    """Show how one number was computed, then the operand that contributed most, `depth` times."""
     for place, cell in enumerate(explanation.follow(address, depth)):
         if place:
             show(console, Text("\nwhich comes mostly from\n", style="dim"))
@@ -150,19 +82,37 @@ def show_cells(explanation: Explanation, address: str, depth: int, console: Cons
 def _walk(subject: Subject, width: int) -> Iterator[RenderableType]:
     yield _title(subject)
     yield from _cutting(subject)
-    trace = subject.recording.trace
-    first_layer = {station.tensor.format(l=0): station for station in STATIONS}
-    passed = [entry for entry in trace.entries.values() if entry.address in first_layer]  # pre-norm has another order
-    for place, entry in enumerate(passed, 2):
-        yield from _station(place, first_layer[entry.address], entry, subject, width)
+    table = stations(subject.model.config.positions)
+    first_layer = {tensor.replace("*", "0"): station for station in table.values() for tensor in station.tensors}
+    passed: dict[str, Station] = {}
+    for entry in subject.recording.trace.entries.values():  # pre-norm has another order than the table
+        if entry.address in first_layer:
+            station = first_layer[entry.address]
+            yield _heading(station, entry.address)
+            if station not in passed.values():
+                yield from _words(station)
+            # Scores that were scaled or masked look like those before: only the numbers differ.
+            is_drawn = entry.operation not in _SAME_PICTURE or passed.keys().isdisjoint(entry.inputs)
+            yield from _tensor(entry, subject, width, is_drawn=is_drawn and entry.axes[-1] != "vocab")
+            passed[entry.address] = station
     yield from _all_heads(subject)
     yield from _steps(subject)
     yield from _beam(subject)
     yield from _alignment(subject)
 
 
-def _heading(text: str) -> RenderableType:
+def _heading(station: Station, address: str = "") -> RenderableType:
+    return _rule(f"{station.number}  {station.title}" + (f"   {address}" if address else ""))
+
+
+def _rule(text: str) -> RenderableType:
     return Group(Text(), Rule(Text(text, style="bold"), align="left", style="dim"))
+
+
+def _words(station: Station) -> Iterator[RenderableType]:
+    yield Text(f"{station.idea} {station.words}")
+    if station.slip:
+        yield Text(f"A common slip: {station.slip}", style="yellow")
 
 
 def _title(subject: Subject) -> RenderableType:
@@ -173,23 +123,24 @@ def _title(subject: Subject) -> RenderableType:
     ]
     engine = subject.engine
     if engine is not None and engine.text != subject.translation:
-        lines.append((f"{engine.name} gives", f"{engine.text}  (another text than the model shown here)"))
+        lines.append((f"{engine.name} gives", f"{engine.text}  (differs from the model shown here)"))
     return table((), [(Text(name, style="dim"), _visible(text)) for name, text in lines])
 
 
 def _visible(text: str) -> str:
-    """Draw control characters, so that no text can speak to the terminal."""
+    """Replace control characters, so that a text cannot send commands to the terminal."""
     text = re.sub(r"[\x00-\x1f]", lambda found: chr(0x2400 + ord(found[0])), text)
     return re.sub(r"[\x7f-\x9f]", "\ufffd", text)
 
 
 def _cutting(subject: Subject) -> Iterator[RenderableType]:
     kind, words = cut_words(subject.tokenizers.src, subject.text)
-    yield _heading("1  Text to pieces")
+    yield _heading(stations()["pieces"])
+    yield from _words(stations()["pieces"])
     yield Text(
-        "The cut with the highest sum of log-probabilities (unigram)."
+        "A unigram model takes the cut with the highest sum of log-probabilities."
         if kind == "unigram"
-        else "Neighbours are merged, the earliest learnt pair first (BPE)."
+        else "BPE merges neighbours, the pair that was learned earliest first."
     )
     if kind == "unigram":
         rows = [
@@ -214,22 +165,21 @@ def _cutting(subject: Subject) -> Iterator[RenderableType]:
     yield Padding(Text("ids  " + " ".join(map(str, ids)) + f"   ({EOS} is the end mark)"), (1, 0, 0, 2))
 
 
-def _station(place: int, station: Station, entry: Entry, subject: Subject, width: int) -> Iterator[RenderableType]:
-    yield _heading(f"{place}  {station.title}   {entry.address}")
+def _tensor(entry: Entry, subject: Subject, width: int, *, is_drawn: bool) -> Iterator[RenderableType]:
     reader = _READERS[subject.model.config.norm].get(entry.address)
-    yield Text(station.idea if reader is None else f"{station.idea} This is what {reader} reads.")
-    if station.erratum:
-        yield Text(station.erratum, style="yellow")
-    if station.is_drawn:
+    if reader is not None:
+        yield Text(f"This is what {reader} reads.")
+    n_columns = _N_COLUMNS
+    if is_drawn:
         picture = _picture(entry, subject, width - 2)
+        n_columns = len(picture.columns)
         yield Padding(heat_map(picture.values, picture.rows, picture.columns), (1, 0, 0, 2))
         yield Padding(Text(picture.caption, style="dim"), (0, 0, 0, 2))
-    n_columns = len(picture.columns) if station.is_drawn else _N_COLUMNS
     yield Padding(_cell(explain_cell(subject.recording.trace, _strongest(entry, subject, n_columns))), (1, 0, 0, 2))
 
 
 class _Picture(NamedTuple):
-    """A heat map to draw: what of a tensor fits, and a line that says what that is."""
+    """A heat map: the part of a tensor that fits, and a caption."""
 
     values: list[list[float]]
     rows: Sequence[str]
@@ -238,7 +188,7 @@ class _Picture(NamedTuple):
 
 
 def _picture(entry: Entry, subject: Subject, width: int) -> _Picture:
-    """Give the numbers of a tensor's first head, as far as they fit; what the mask forbids stays blank."""
+    """Return the numbers of a tensor's first head, as far as they fit; masked cells stay blank."""
     value, axes, caption = entry.value[0], entry.axes, ""
     if axes[0] == "head":
         caption, value, axes = f"head 0 of {len(value)}, ", value[0], axes[1:]
@@ -268,7 +218,7 @@ def _labels(axis: str, subject: Subject) -> list[str]:
 
 
 def _strongest(entry: Entry, subject: Subject, n_columns: int) -> str:
-    """Name a number to show: the largest of what is drawn, of a decoder's last row, or the last word's in `out`."""
+    """Return the address of a number to show: the largest one drawn, or in `out` that of the last word."""
     value = entry.value[0][0] if entry.axes[0] == "head" else entry.value[0]
     last = len(value) - 1
     if entry.axes[-1] == "vocab":
@@ -287,13 +237,13 @@ def _cell(cell: Cell) -> RenderableType:
     )
     if cell.n_summed:
         others = "one smaller term" if cell.n_summed == 1 else f"{cell.n_summed} smaller terms"
-        lines.append(f"\n  (the last number in the sum stands for {others})", style="dim")
+        lines.append(f"\n  (the last number of the sum stands for {others})", style="dim")
     code = " ".join(statement(cell.code).split())
     return lines.append(f"\n  {cell.code.removeprefix('glassformer.')}  {code}", style="dim")
 
 
 def _all_heads(subject: Subject) -> Iterator[RenderableType]:
-    """Say of each layer and head which pair of positions is strongest."""
+    """Show the strongest pair of positions of each layer and head."""
     rows = []
     for entry in subject.recording.trace.entries.values():
         if not entry.address.endswith(".weights"):
@@ -305,9 +255,11 @@ def _all_heads(subject: Subject) -> Iterator[RenderableType]:
             share, entropy = weights[query, key].item(), _entropy(weights)
             pair = f"{queries[query]} → {keys[key]}"
             rows.append((f"{side}.{layer}.{kind}.h{head}", pair, f"{share:.0%}", f"{entropy:.2f}"))
-    yield _heading("All layers and heads")
-    yield Text("The strongest pair of each head, and the mean entropy of its rows in nats: 0 looks at one place only.")
-    yield Padding(table(("head", "looks", "share", "entropy"), rows), (1, 0, 0, 2))
+    yield _rule("All layers and heads")
+    yield Text(
+        "The strongest pair of each head, and the mean entropy of its rows in nats (0: each row attends to one place)."
+    )
+    yield Padding(table(("head", "attends", "share", "entropy"), rows), (1, 0, 0, 2))
 
 
 def _entropy(weights: Tensor) -> float:
@@ -324,19 +276,19 @@ def _steps(subject: Subject) -> Iterator[RenderableType]:
         best = row[:known].topk(min(_N_WORDS, known)).indices.tolist()
         nexts = "  ".join(f"{pieces([i])[0]} {row[i].exp():.0%}" for i in best)
         rows.append((str(step), pieces([written[step]])[0], nexts, pieces([token])[0], f"{row[token]:.3f}"))
-    yield _heading("The decoder, step by step")
-    yield Text("It reads the token it has just written and says how likely each next one is, until the end mark comes.")
-    yield Padding(table(("t", "reads", "likeliest", "chosen", "log p"), rows), (1, 0, 0, 2))
+    yield _heading(stations()["append"])
+    yield from _words(stations()["append"])
+    yield Padding(table(("t", "reads", "most likely", "chosen", "log p"), rows), (1, 0, 0, 2))
 
 
 def _beam(subject: Subject) -> Iterator[RenderableType]:
     tree, search = subject.recording.tree, subject.recording.search
     decode = subject.tokenizers.tgt.decode
     ended = sorted((n for n in tree.nodes if n.state in ("finished", "winner")), key=lambda n: -n.score)
-    yield _heading("The beam")
+    yield _heading(stations()["beam-tree"])
     yield Text(
-        f"{'One prefix goes' if search.width == 1 else f'{search.width} prefixes go'} on at each step;"
-        " a finished one is ranked by its log-probability over"
+        f"{'One prefix is' if search.width == 1 else f'{search.width} prefixes are'} kept at each step;"
+        " finished ones are ranked by their log-probability over"
         f" {'length' if search.penalty_form == 'power' else '((5 + length) / 6)'}^{search.length_penalty:g}."
     )
     rows = [
@@ -354,18 +306,18 @@ def _beam(subject: Subject) -> Iterator[RenderableType]:
     if pruned:
         lost_by, node = min(pruned)
         text = _visible(decode(tree.tokens(node.number)))
-        said = f"The closest cut: @n{node.number} “{text}” at step {node.step} lost by {lost_by:.4f}."
+        said = f"The closest of the pruned: @n{node.number} “{text}” at step {node.step} lost by {lost_by:.4f}."
         yield Padding(Text(said), (1, 0, 0, 2))
 
 
 def _alignment(subject: Subject) -> Iterator[RenderableType]:
     head = subject.about.alignment
-    layer = subject.model.config.n_decoder_layers - 1 if head is None else head.layer
+    layer = alignment_layer(subject.model, head)
     weights = subject.recording.trace.entry(f"dec.{layer}.cross.weights").value[0]  # (H, T, S)
-    shown = weights.mean(dim=0) if head is None else weights[head.head]
+    shown = alignment_weights(weights, head)
     rows = subject.tokenizers.tgt.pieces(subject.recording.tokens)
     which = "the mean over all heads" if head is None else f"head {head.head}"
-    yield _heading("Alignment")
-    yield Text(f"Where each written token (row) looked in the source: layer {layer}, {which}.")
+    yield _heading(stations()["back-to-text"])
+    yield Text(f"Alignment: where each written token (row) attended in the source, in layer {layer}, {which}.")
     columns = _labels("src", subject)
     yield Padding(heat_map(shown.float().tolist(), rows, columns, low=0.0, high=1.0, ends=("0", "1")), (1, 0, 0, 2))

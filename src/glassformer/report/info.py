@@ -1,48 +1,83 @@
-"""What is in a model folder, as a table in the terminal."""
+"""Model folders in the terminal, and a model as a page."""
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 from rich.text import Text
 
 from glassformer.model.transformer import Transformer
-from glassformer.report.terminal import table
-from glassformer.store.folder import WEIGHTS, load_model, read_config
+from glassformer.report.page import render
+from glassformer.report.terminal import duration, show, table
+from glassformer.store.folder import CARD, WEIGHTS, load_model, read_config
 from glassformer.store.registry import find_model, shipped_models
 
-_WIDE: Final = 1000  # columns
+_WIDE: Final = 1000  # columns of a table in a pipe
+_HIDDEN: Final = re.compile(r"\A---\n.*?\n---\n|<!--.*?-->", re.DOTALL)  # in a card: front matter, comments
+_TITLE: Final = re.compile(r"\A\s*# [^\n]*\n")
 
 
-def print_models() -> None:
+def show_models(console: Console) -> None:
     """List the models that come with the package."""
     rows = []
     for name, folder in shipped_models().items():
         about, size = read_config(folder).about, (folder / WEIGHTS).stat().st_size
         rows.append((name, f"{about.src_lang} to {about.tgt_lang}", decimal(size), str(folder)))
-    console = Console(highlight=False, soft_wrap=True)
+    drawing = table(("name", "languages", "weights", "folder (its model card is README.md)"), rows)
     if not console.is_terminal:
-        console.width = _WIDE  # a path can be taken from a pipe as it is
-    console.print(table(("name", "languages", "weights", "folder, with its card README.md"), rows))
+        drawing.width = _WIDE  # a path can be taken from a pipe as it is
+    show(console, drawing, wrap=False)
 
 
-def print_info(model_name: str | Path) -> None:
-    """Read a model folder, whole, and print its settings and the size of its parts."""
-    folder = find_model(model_name)
-    model = load_model(folder)
-    console = Console(highlight=False, soft_wrap=True)
-    size = (folder / WEIGHTS).stat().st_size
-    console.print(Text(f"{folder}  ", style="bold").append(f"{decimal(size)} of weights\n", style="not bold"))
-    console.print(_table("part", "parameters", {part: f"{n:,}" for part, n in count_parameters(model).items()}))
-    console.print(_table("setting", "value", {k: str(v) for k, v in model.config.model_dump().items()}))
+def show_info(model: str | Path, console: Console) -> None:
+    """Load a model and print its settings and the size of its parts."""
+    folder = find_model(model)
+    loaded = load_model(folder)
+    title = Text(f"{folder}  ", style="bold")
+    show(console, title.append(f"{_size(folder)} of weights\n", style="not bold"), wrap=False)
+    parts = [(part, f"{n:,}") for part, n in count_parameters(loaded).items()]
+    settings = [(name, str(value)) for name, value in loaded.config.model_dump().items()]
+    for header, rows in ((("part", "parameters"), parts), (("setting", "value"), settings)):
+        show(console, table(header, ((Text(name, "dim"), value) for name, value in rows), right=(1,)), wrap=False)
+
+
+def info_html(model: str | Path) -> str:
+    """Load a model and return what is known of it as a page: its card, its parts, its settings."""
+    folder = find_model(model)
+    loaded, about = load_model(folder), read_config(folder).about
+    card = folder / CARD
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    return render(
+        "card.html.j2",
+        name=folder.absolute().name,
+        command=shlex.quote(str(model)),
+        about=about,
+        config=loaded.config,
+        size=_size(folder),
+        parts=count_parameters(loaded),
+        training=dict(_training(about.training)),
+        card=_TITLE.sub("", _HIDDEN.sub("", text)),
+    )
+
+
+def _training(figures: Mapping[str, str | int | float]) -> Iterator[tuple[str, str]]:
+    """Name and format the figures of a training run that a model folder holds."""
+    for name, value in figures.items():
+        if name == "seconds":
+            yield "time", duration(float(value))
+        else:
+            words = name.replace("dev_", "validation_").replace("bleu", "BLEU").replace("chrf", "chrF")
+            yield words.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def count_parameters(model: Transformer) -> dict[str, int]:
-    """Count the numbers that are learned, part by part; a shared table counts where it is first used."""
+    """Count the parameters of each part; a shared table counts where it is first used."""
     counts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
         part = name.split(".")[0]
@@ -50,10 +85,5 @@ def count_parameters(model: Transformer) -> dict[str, int]:
     return counts | {"all": sum(counts.values())}
 
 
-def _table(left: str, right: str, rows: dict[str, str]) -> Table:
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    table.add_column(left, style="dim")
-    table.add_column(right, justify="right")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    return table
+def _size(folder: Path) -> str:
+    return decimal((folder / WEIGHTS).stat().st_size)

@@ -1,13 +1,14 @@
-"""Small pictures for a terminal: heat maps in blocks, bars and tables, as values that rich can lay out.
+"""Tables, bars and heat maps for the terminal, as values that rich can lay out.
 
-A block's density carries the value, never its colour, so that a picture survives NO_COLOR, a pipe and a light theme.
+The density of a block carries its value, never its colour, so that a picture survives NO_COLOR, a pipe and a light
+theme.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -22,7 +23,7 @@ _INK: Final = "cyan"
 _NUMBER: Final = re.compile(r"([-+]?\d.*)?")
 _TRAILING: Final = re.compile(r" +$", re.MULTILINE)
 
-# What stands in where a terminal knows ASCII only; one for one in pictures and tables, so that columns hold.
+# Substitutes for a terminal that has only ASCII; one for one in pictures and tables, so that columns hold.
 _ASCII: Final = {
     **dict(zip("·░▒▓█", ".:+*#", strict=True)),
     **dict(zip("▏▎▍▌▋▊▉", "...====", strict=True)),
@@ -43,8 +44,8 @@ def heat_map(
 ) -> Text:
     """Draw a matrix in blocks, `low` the lightest and `high` the densest, each with its number to `digits` digits.
 
-    Without limits the matrix's own extremes serve; what is not finite stays blank. `ends` names what the
-    two limits stand for, in a legend below.
+    The limits default to the extremes of the matrix; values that are not finite stay blank. `ends` says what the
+    two limits mean, in a legend below.
     """
     low, high = _limits(values, low, high)
     sign = " " if any(-math.inf < value < 0 for row in values for value in row) else "-"
@@ -64,7 +65,7 @@ def heat_map(
 
 
 def legend(low: str, high: str) -> Text:
-    """Say what the lightest and the densest block of a heat map stand for."""
+    """Return a legend that says what the lightest and the densest block of a heat map mean."""
     blocks = " ".join(shade * 2 for shade in _SHADES)
     return Text.assemble((f"{low} ", "dim"), (blocks, _INK), (f" {high}", "dim"))
 
@@ -77,52 +78,71 @@ def bar(value: float, full: float, width: int = 24) -> Text:
 
 
 def bars(values: Mapping[str, float], digits: int = 3, full: float | None = None, width: int = 24) -> Table:
-    """Draw named numbers as bars below one another, the longest (or `full`) as long as the place is wide."""
+    """Draw named numbers as bars below one another; the largest, or `full`, is `width` long."""
     full = max(values.values(), default=0.0) if full is None else full
     return table((), ((name, f"{value:.{digits}f}", bar(value, full, width)) for name, value in values.items()))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """Lay out rows without lines, numbers to the right and all else to the left."""
+def table(header: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Container[int] = ()) -> Table:
+    """Lay out rows without lines: columns of numbers, and those listed in `right`, are aligned to the right."""
     body = [tuple(row) for row in rows]
     drawing = Table(box=None, pad_edge=False, show_header=bool(header), header_style="dim", padding=(0, 3, 0, 0))
     for number, cells in enumerate(zip(*body, strict=True)):
         is_number = number > 0 and all(isinstance(cell, str) and _NUMBER.fullmatch(cell) for cell in cells)
         name = Text(header[number] if header else "")
-        drawing.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        drawing.add_column(name, justify="right" if is_number or number in right else "left", overflow="fold")
     for row in body:
         drawing.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))  # a str could hold markup
     return drawing
 
 
 def side_by_side(pictures: Mapping[str, Text]) -> Table:
-    """Put pictures next to one another, each under its caption."""
+    """Put pictures side by side, each under its caption."""
     grid = Table.grid(padding=(0, 5, 0, 0))
     grid.add_row(*(_picture([Text(caption, style="italic"), picture]) for caption, picture in pictures.items()))
     return grid
 
 
 def vector(values: Iterable[float], digits: int = 2, aligned: bool = True) -> str:
-    """Write a vector; `aligned`, so that entries with and without a sign stand below each other."""
+    """Write a vector; if `aligned`, entries with and without a sign take the same width."""
     width = digits + 3 if aligned else 0
     return "(" + ", ".join(f"{value:z{width}.{digits}f}" for value in values) + ")"
 
 
 def tiny(value: float) -> str:
-    """Write a difference that should be nothing: 0 where it is, else its order of size."""
+    """Write a difference that should be zero: 0 if it is, else its order of magnitude."""
     return "0" if value == 0 else f"{value:.0e}"
 
 
-def show(console: Console, renderable: RenderableType) -> None:
-    """Print to a console, in letters that its encoding has and without blanks at the ends of lines."""
+def duration(seconds: float) -> str:
+    """Write a time in words: 42 s, 12 min, 3 h 05, 2.5 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d}" if minutes < 48 * 60 else f"{minutes / 1440:.1f} days"
+
+
+def percent(part: int, total: int) -> str:
+    """Write a share to two digits: 0.013%, 1.6%, 93%, 100%."""
+    share = 100 * part / total
+    return f"{share:.0f}%" if share >= 10 else f"{share:.2g}%"
+
+
+def show(console: Console, renderable: RenderableType, *, wrap: bool = True) -> None:
+    """Print to a console, in characters that its encoding has and without trailing blanks.
+
+    Without `wrap`, lines are as long as they are, whatever the width: a path can be taken from a pipe.
+    """
     with console.capture() as captured:
-        console.print(renderable)
+        console.print(renderable, highlight=False, soft_wrap=not wrap)
     console.file.write(legible(_TRAILING.sub("", captured.get()), console.encoding))
     console.file.flush()
 
 
 def legible(text: str, encoding: str) -> str:
-    """Replace each character that `encoding` lacks by the nearest it has."""
+    """Replace each character that `encoding` lacks by the nearest one it has."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Models that come with the package: model folders beside the code, found by their names."""
+"""Models that ship with the package, found by name."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 from glassformer.errors import ModelFileError, nearest
 
 SHIPPED: Final = Path(__file__).parents[1] / "models"
-DEFAULT_MODEL: Final = "fr-en"  # what a command takes that no model is named to
+DEFAULT_MODEL: Final = "fr-en"  # for commands that are given none
 
 
 def shipped_models() -> dict[str, Path]:
-    """Give the folder of each model that came with the package, by its name."""
+    """Return the folder of each shipped model by its name."""
     return {config.parent.name: config.parent for config in sorted(SHIPPED.glob("*/config.json"))}
 
 
 def find_model(model: str | Path) -> Path:
-    """Find the folder of a model by its path or, where there is no such folder, by its name."""
+    """Return the folder of a model, given by its path or, if there is no such folder, by its name."""
     folder = Path(model)
-    if os.path.exists(folder):  # also of a name that is too long for a file
+    if os.path.exists(folder):  # False for a name that is too long for a file
         return folder
     shipped = shipped_models()
     if str(model) in shipped:
@@ -28,4 +28,4 @@ def find_model(model: str | Path) -> Path:
     neighbours = {str(folder.parent / config.parent.name) for config in folder.parent.glob("*/config.json")}
     known = {*shipped, *neighbours}
     hint = f"; {nearest(str(model), known)}" if known else ""
-    raise ModelFileError(f"{model}: no such model folder, and no model of that name comes with glassformer{hint}")
+    raise ModelFileError(f"{model}: no such model folder, and no model of that name ships with glassformer{hint}")

@@ -1,7 +1,7 @@
 """Adam, by torch's fused kernel.
 
-`torch.optim` has the same around it, and imports torch's compiler with it: 70 MB that a training without
-`torch.compile` never uses.
+`torch.optim.Adam` calls the same kernel, but imports torch's compiler with it: 75 MB of memory (torch 2.13) that a
+training without `torch.compile` never uses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move each parameter that has a gradient."""
+        """Update each parameter that has a gradient."""
         kernel = torch._fused_adam_ if self.config.optimizer == "adam" else torch._fused_adamw_
         for group in self.param_groups:
             moving = [p for p in group["params"] if p.grad is not None]
@@ -56,7 +56,7 @@ class Adam:
             )
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Clear all gradients."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None

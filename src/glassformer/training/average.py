@@ -18,7 +18,7 @@ from glassformer.training.run import CHECKPOINTS
 
 
 def average_run(run: Path, out: Path, last: int) -> list[str]:
-    """Average the newest checkpoints of a run into a model folder, and name them."""
+    """Average the newest checkpoints of a run into a model folder, and return their names."""
     recipe = read_run(run)
     refuse_to_overwrite(out)
     checkpoints = newest_checkpoints(run / CHECKPOINTS, last)
@@ -28,13 +28,13 @@ def average_run(run: Path, out: Path, last: int) -> list[str]:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
-    about = read_config(run).about if (run / CONFIG).is_file() else About(search=recipe.search)  # a run that goes on
+    about = read_config(run).about if (run / CONFIG).is_file() else About(search=recipe.search)  # an unfinished run
     known = {
         "src_lang": recipe.src_lang,
         "tgt_lang": recipe.tgt_lang,
         "lower_capitals": recipe.lower_capitals,
         "tokenizer_sha256": tuple(tokenizer.sha256 for tokenizer in tokenizers),
-        "training": {"averaged": len(checkpoints)},  # dev has not seen these weights
+        "training": {"averaged": len(checkpoints)},  # these weights were not validated
     }
     save_model(model, out, about.model_copy(update=known))
     tokenizers.save(out)
@@ -42,15 +42,17 @@ def average_run(run: Path, out: Path, last: int) -> list[str]:
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """Take the mean of the weights of whole checkpoints, one in memory at a time."""
+    """Return the mean of the weights of checkpoints, loading one at a time."""
     if not paths:
-        raise RunError("there is no whole checkpoint to average")
+        raise RunError("there is no checkpoint to average")
     total: dict[str, Tensor] = {}
     for path in paths:
         for name, tensor in load_checkpoint(path).tensors["model"].items():
             if name not in total:
                 total[name] = torch.zeros_like(tensor, dtype=torch.float64)
             elif total[name].shape != tensor.shape:
-                raise RunError(f"{path}: {name} has shape {tuple(tensor.shape)}, before it {tuple(total[name].shape)}")
+                raise RunError(
+                    f"{path}: {name} has shape {tuple(tensor.shape)}, in earlier checkpoints {tuple(total[name].shape)}"
+                )
             total[name] += tensor
     return {name: (tensor / len(paths)).to(torch.float32) for name, tensor in total.items()}

@@ -1,6 +1,6 @@
-"""More than one process: torchrun starts them, torch connects them, this says who is who.
+"""Training with several processes, which torchrun starts and torch.distributed connects.
 
-Without torchrun the world has one process, and nothing here is felt.
+Without torchrun the world has one process, and nothing here has an effect.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from glassformer.errors import RunError
 from glassformer.model.fast.device import find_device
 from glassformer.model.transformer import Transformer
 
-_GREETING: Final = timedelta(minutes=5)  # who has not come by then will not: torchrun starts all of them again
-_PATIENCE: Final = timedelta(hours=4)  # the others wait while the first prepares a large corpus or looks at dev
+_START_TIMEOUT: Final = timedelta(minutes=5)  # for all processes to start; then torchrun restarts them
+_TIMEOUT: Final = timedelta(hours=4)  # while the first process prepares a large corpus or validates
 
 
 class World(NamedTuple):
-    """The processes of a run, as one of them sees it."""
+    """The processes of a run, seen from one of them."""
 
     rank: int
     size: int
     device: torch.device
-    is_restarted: bool  # torchrun started these processes anew after one of them had died
+    is_restarted: bool  # torchrun restarted these processes after one of them had died
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes and speaks."""
+        """Whether this process is the one that writes and logs."""
         return self.rank == 0
 
     def wait(self) -> None:
-        """Wait until all processes have come here."""
+        """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
 
     def sum(self, value: float) -> float:
-        """Add up a number over all processes."""
+        """Return the sum of a number over all processes."""
         if self.size == 1:
             return value
         total = torch.tensor(value, dtype=torch.float64, device=self.device)
@@ -57,7 +57,7 @@ class World(NamedTuple):
 
 @contextmanager
 def world(device: str) -> Iterator[World]:
-    """Join the processes that torchrun started, for as long as the block lasts; alone, be the whole world."""
+    """Connect the processes that torchrun started, for as long as the block lasts; without it, there is only one."""
     kind = find_device(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -66,25 +66,25 @@ def world(device: str) -> Iterator[World]:
     if kind.type == "cuda":
         kind = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(kind)
-    store, rank, size = next(rendezvous("env://", timeout=_GREETING))
-    is_restarted = store.check([f"met/{rank}"])  # torchrun's own count knows only the deaths on this machine
-    corner = meet(store, rank, size)
+    store, rank, size = next(rendezvous("env://", timeout=_START_TIMEOUT))
+    is_restarted = store.check([f"met/{rank}"])  # torchrun's own count covers only the restarts on this machine
+    fresh = rendezvous_store(store, rank, size)
     backend = "nccl" if kind.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=corner, rank=rank, world_size=size, timeout=_GREETING)
+    dist.init_process_group(backend, store=fresh, rank=rank, world_size=size, timeout=_START_TIMEOUT)
     try:
-        dist.barrier()  # all are there
-        _set_pg_timeout(_PATIENCE)
+        dist.barrier()  # all processes have started
+        _set_pg_timeout(_TIMEOUT)
         store.set(f"met/{rank}", "")
         yield World(rank, size, kind, is_restarted)
     finally:
         dist.destroy_process_group()
 
 
-def meet(store: Store, rank: int, size: int) -> Store:
-    """Find a corner of the store that only the processes alive now write in.
+def rendezvous_store(store: Store, rank: int, size: int) -> Store:
+    """Return a part of the store that only the processes alive now write to.
 
-    torchrun keeps its store when it starts processes again, and gloo would look for the dead ones at the addresses
-    that they left there. A count of starts would not do as a name: machines count only their own.
+    torchrun keeps its store when it restarts processes, and gloo would connect to the addresses that dead ones left
+    there. The number of restarts cannot name the part, because machines count only their own.
     """
     name = uuid4().hex
     if rank > 0:
@@ -92,49 +92,51 @@ def meet(store: Store, rank: int, size: int) -> Store:
         corner = store.get(f"welcome/{name}").decode()
         store.set(f"{corner}/{rank}", "here")
         return PrefixStore(corner, store)
-    missing, deadline = list(range(1, size)), time.monotonic() + _GREETING.total_seconds()
+    missing, deadline = list(range(1, size)), time.monotonic() + _START_TIMEOUT.total_seconds()
     while missing:
         if time.monotonic() > deadline:
-            raise RunError(f"processes {missing} of {size} did not come within {_GREETING}; torchrun starts all again")
-        for other in missing:  # may be the hello of a dead one, so again until a living one answers
+            raise RunError(
+                f"processes {missing} of {size} did not start within {_START_TIMEOUT}; torchrun restarts all"
+            )
+        for other in missing:  # the greeting may be from a dead process: repeat until a live one answers
             store.set(f"welcome/{store.get(f'hello/{other}').decode()}", name)
         time.sleep(0.05)
         missing = [other for other in missing if not store.check([f"{name}/{other}"])]
     return PrefixStore(name, store)
 
 
-def spread(lesson: nn.Module, model: Transformer, world: World, sharding: Literal["ddp", "fsdp"]) -> nn.Module:
-    """Let all processes share the gradients of a lesson on `model` (DDP), or its weights as well (FSDP2)."""
+def distribute(loss: nn.Module, model: Transformer, world: World, sharding: Literal["ddp", "fsdp"]) -> nn.Module:
+    """Share the gradients of `loss` between all processes (DDP), or the weights of `model` as well (FSDP2)."""
     if world.size == 1:
-        return lesson
+        return loss
     if sharding == "ddp":
-        return DistributedDataParallel(lesson)
+        return DistributedDataParallel(loss)
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     mesh = init_device_mesh(world.device.type, (world.size,))
-    for part in (*model.encoder.layers, model.decoder, lesson):
+    for part in (*model.encoder.layers, model.decoder, loss):
         fully_shard(part, mesh=mesh)
-    # The decoder projects the source before it reads the target: that, too, needs its weights together.
+    # The decoder projects the source before it reads the target, which needs its weights as well.
     register_fsdp_forward_method(model.decoder, "start")
-    return lesson
+    return loss
 
 
-def exchange(module: nn.Module, is_on: bool) -> AbstractContextManager[None]:
-    """Say whether the backward pass to come exchanges gradients: once an update is enough."""
+def sync_gradients(module: nn.Module, is_on: bool) -> AbstractContextManager[None]:
+    """Set whether the next backward pass exchanges gradients: once per update is enough."""
     if isinstance(module, DistributedDataParallel):
         return nullcontext() if is_on else module.no_sync()
     getattr(module, "set_requires_gradient_sync", lambda _: None)(is_on)  # FSDP2's
     return nullcontext()
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Give all of a tensor of which each process may hold a share; all processes must ask."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return all of a tensor of which each process may hold a shard; all processes must call it."""
     return _ask(tensor, "full_tensor")
 
 
-def share_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """Copy a whole tensor to where `like` is, and take this process's share of it if `like` is one."""
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
+    """Copy a tensor to the device of `like`, and return this process's shard of it if `like` is sharded."""
     if not hasattr(like, "placements"):
         return tensor.to(like, copy=True)
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -143,12 +145,12 @@ def share_like(tensor: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(tensor.to(like.device, like.dtype), like.device_mesh, like.placements)
 
 
-def own(tensor: Tensor) -> Tensor:
-    """Give the share that this process holds, in which it may write."""
+def local_shard(tensor: Tensor) -> Tensor:
+    """Return the shard that this process holds, which it may write to."""
     return _ask(tensor, "to_local")
 
 
 def _ask(tensor: Tensor, method: str) -> Tensor:
-    """Ask a DTensor, known by what it can do as importing its class takes 45 MB; others are their own answer."""
+    """Call a method of a DTensor, or return any other tensor as it is; importing DTensor would take 45 MB."""
     answer: Tensor = getattr(tensor, method, lambda: tensor)()
     return answer

@@ -1,4 +1,4 @@
-"""What the folder of a run tells of it: what was asked for, how it went, and how far it has come."""
+"""A run read back from its folder: its settings, its figures and its progress."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any, Final, NamedTuple, Self
 from glassformer.errors import RunError
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import RUN, Metrics, flat
+from glassformer.training.selection import goodness
 
-_RECENT: Final = 20  # lines of metrics.jsonl that say how fast it goes now
+_RECENT: Final = 20  # lines of metrics.jsonl that give the current pace
 
 _Lines = list[dict[str, Any]]
 
 
 class History(NamedTuple):
-    """A run, as its folder tells it."""
+    """The recipe of a run and the lines of its metrics.jsonl by kind."""
 
     recipe: Recipe
-    train: _Lines  # a line for every report
-    dev: _Lines  # a line for every look at dev
+    train: _Lines
+    dev: _Lines  # one per validation
     rollbacks: _Lines
-    ends: _Lines  # a line for every set of weights that was tried at the end
+    ends: _Lines  # one per set of weights that was validated at the end
 
     @classmethod
     def read(cls, out: Path) -> Self:
@@ -34,17 +35,17 @@ class History(NamedTuple):
 
     @property
     def step(self) -> int:
-        """How many updates are told of."""
+        """The number of updates recorded."""
         return max((lines[-1]["step"] for lines in self[1:] if lines), default=0)
 
     @property
     def seconds(self) -> float:
-        """How long it has trained, looks at dev not counted."""
+        """The time spent in training, excluding validation."""
         return float(self.train[-1]["seconds"]) if self.train else 0.0
 
     @property
     def pace(self) -> float | None:
-        """How many seconds an update takes at present."""
+        """The seconds that an update currently takes."""
         if not self.train:
             return None
         last = self.train[-1]
@@ -55,39 +56,26 @@ class History(NamedTuple):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The look at dev that the run itself calls the best."""
-        if not self.dev:
-            return None
-        by_bleu = self.recipe.training.metric == "bleu"
-        return max(self.dev, key=lambda look: look["bleu"] if by_bleu else -look["loss"])
+        """The best validation by the metric of the run."""
+        return max(self.dev, key=lambda entry: goodness(self.recipe.training.metric, entry), default=None)
 
     @property
     def chosen(self) -> dict[str, Any] | None:
-        """The weights that the run ended with."""
+        """The final weights."""
         return next((end for end in self.ends if end["chosen"]), None)
 
 
 def read_run(out: Path) -> Recipe:
-    """Read what a run was asked for."""
+    """Read the recipe of a run."""
     path = out / RUN
     try:
         return Recipe.parse(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
     except OSError as error:
-        raise RunError(f"{out} is not the folder of a run: {RUN}: {error.strerror}") from None
+        raise RunError(f"{out} is not a run folder: {RUN}: {error.strerror}") from None
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error}") from None
 
 
 def own_settings(recipe: Recipe) -> dict[str, Any]:
-    """Give the settings that differ from their defaults, by their dotted names; the corpora are not among them."""
+    """Return the settings that differ from their defaults by their dotted names, without the corpora."""
     return dict(flat(recipe.model_dump(mode="json", exclude_defaults=True, exclude={"train", "dev"})))
-
-
-def duration(seconds: float) -> str:
-    """Write a time as people say it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60:02d}" if minutes < 48 * 60 else f"{minutes / 1440:.1f} days"

@@ -1,20 +1,17 @@
-"""What a run will take, before it is begun: measured on this machine with the recipe's own data, then multiplied."""
+"""A forecast of time, memory and disk space of a run, measured on this machine with the recipe's own data."""
 
 from __future__ import annotations
 
-import json
+import logging
 import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import torch
-from rich.console import Console
-from rich.filesize import decimal
-from rich.table import Table
 
 from glassformer.config import CorpusConfig, TokenizerConfig
 from glassformer.data.batches import Batches
@@ -22,32 +19,31 @@ from glassformer.data.formats import Faults, corpus_size, open_corpora, open_cor
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.data.workers import Worker, WorkerLostError
-from glassformer.errors import ConfigError, DataError, RunError
+from glassformer.errors import ConfigError, RunError
 from glassformer.evaluation.scores import check_tokenize
-from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
 from glassformer.training.distributed import world
-from glassformer.training.history import duration
-from glassformer.training.probe import Found, Task, probe
+from glassformer.training.probe import Measurement, Task, probe
 from glassformer.training.recipe import Recipe
+from glassformer.training.start import read_dev, vocabulary_of
 
-_READ: Final = 400_000  # pairs of a corpus that are looked at; of a longer one, the rest is taken to be alike
+_READ: Final = 400_000  # pairs read of each corpus; the rest is assumed to be similar
 _SAMPLE: Final = 50_000  # pairs that are prepared
-_RANDOM_SAMPLE: Final = 20_000  # where each epoch is drawn anew, which takes longer
-_POLITE: Final = 0.1  # share of a busy processor that the preparation of the next epoch gets, being nice
-_ROUND: Final = 256  # the largest batch is given in steps of so many tokens
-_LEAST_WORDS: Final = 600  # of a vocabulary that stands in, twice what bytes and special ids take
-_SPARE: Final = 0.9  # of the free memory may be used
-_BYTES: Final = 4  # of a number in fp32, which weights and moments are kept in
+_RANDOM_SAMPLE: Final = 20_000  # if every epoch is randomized, which takes longer
+_POLITE: Final = 0.1  # share of a busy processor that the preparation of the next epoch gets (nice)
+_ROUND: Final = 256  # tokens; the largest batch is a multiple of it
+_LEAST_WORDS: Final = 600  # of a substitute vocabulary: twice the bytes and special ids
+_SPARE: Final = 0.9  # share of the free memory that may be used
+_BYTES: Final = 4  # of a float32 number, as in weights and moments
 
-_Say = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 
 class Forecast(NamedTuple):
-    """What a run will take; times in seconds, memory and disk in bytes."""
+    """What a run will need; times in seconds, memory and disk space in bytes."""
 
     parameters: dict[str, int]  # by part
-    n_pairs: int  # of an epoch, weights and sampling counted
+    n_pairs: int  # per epoch, after corpus weights
     tokens_per_epoch: int  # source and target
     updates_per_epoch: int
     epochs: float
@@ -56,14 +52,14 @@ class Forecast(NamedTuple):
     seconds_per_epoch: float
     seconds_preparing: float
     seconds_training: float
-    seconds_looking: float  # at dev, all in all
+    seconds_looking: float  # in validation
     seconds_saving: float
-    seconds: float  # from the command to the end
-    memory: dict[str, int]  # by what takes it
+    seconds: float  # in all
+    memory: dict[str, int]  # by purpose
     memory_peak: int
     memory_free: int
-    max_tokens: int  # what the recipe says
-    largest_max_tokens: int | None  # what would fit; None if memory did not grow with the batch
+    max_tokens: int  # the recipe's
+    largest_max_tokens: int | None  # the largest that fits; None if memory did not grow with the batch
     disk: dict[str, int]
     device: str
     threads: int
@@ -71,46 +67,44 @@ class Forecast(NamedTuple):
 
 
 class _Sample(NamedTuple):
-    """The corpora, or as much of them as a probe needs."""
+    """The corpora, or a sample of them that is large enough to measure."""
 
     corpora: tuple[CorpusConfig, ...]
     n_pairs: int
     share: float  # of the whole
 
 
-class Whole(NamedTuple):
-    """What is known of an epoch of the whole corpus."""
+class EpochFigures(NamedTuple):
+    """An epoch of all corpora, extrapolated from the sample."""
 
     n_pairs: int
     n_tokens: int  # source and target
     n_updates: int
     seconds: float  # to prepare it, the vocabulary included
-    background: float  # seconds of work to prepare the next one, if each is drawn anew
+    background: float  # seconds of work to prepare the next one, if epochs are randomized
     n_bytes: int  # on the disk
 
 
-def forecast(recipe: Recipe, seconds: float, say: _Say) -> Forecast:
-    """Measure for some seconds and say what the whole run will take; the folder of the run is only read."""
+def forecast(recipe: Recipe, seconds: float) -> Forecast:
+    """Train for some seconds and return what the whole run will need; the run folder is only read."""
     notes: list[str] = []
     check_tokenize(recipe.bleu_tokenize)
-    with world(recipe.training.device) as here:  # a device that is not there is an error at once
+    with world(recipe.training.device) as here:  # a missing device is an error at once
         free = torch.cuda.mem_get_info(here.device)[0] if here.device.type == "cuda" else _free_memory()
     n_processes = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="glassformer-plan-") as name:
         folder = Path(name)
-        say("reading the corpora")
-        dev = list(open_corpora(recipe.dev, Faults(), recipe.reader.on_fault))
-        if not dev:
-            raise DataError(f"{recipe.dev[0].path}: no pair to look at")
+        _log.info("reading the corpora")
+        dev = read_dev(recipe)
         sample = _sample(recipe, folder)
         if sample.share < 1:
             notes.append(f"measured on {sample.n_pairs:,} pairs, {sample.share:.1%} of the corpora")
         start = time.perf_counter()
-        tokenizers, sizes = _tokenizers(recipe, sample, notes, say)
+        tokenizers, sizes = _tokenizers(recipe, sample, notes)
         learning = (time.perf_counter() - start) / (sample.share if sizes is not None else 1)
         src_vocab, tgt_vocab = sizes or (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
         recipe.model_settings(src_vocab, tgt_vocab)  # a vocabulary that does not fit the model is an error, as in train
-        say("preparing the corpus")
+        _log.info("preparing the corpus")
         data = folder / "data"
         with Prepared(sample.corpora, recipe.reader, tokenizers, data, recipe.seed, n_processes) as prepared:
             start = time.perf_counter()
@@ -118,14 +112,14 @@ def forecast(recipe: Recipe, seconds: float, say: _Say) -> Forecast:
             preparing = (time.perf_counter() - start) / sample.share
             data_bytes = sum(path.stat().st_size for path in data.rglob("*") if path.is_file()) / sample.share
             if prepared.is_random:
-                prepared.epoch(1)  # nobody is to prepare it while the clock runs
+                prepared.epoch(1)  # not while the clock runs
             n_batches = Batches(prepared, recipe.batch, recipe.seed).count(0)
-        say(f"training for {seconds:g} seconds")
+        _log.info("training for %g seconds", seconds)
         found = _probe(
             Task(recipe, sample.corpora, data, folder, tokenizers, src_vocab, tgt_vocab, dev, seconds, time.time())
         )
         n_tokens = sum(shard.meta.n_tokens) + 2 * shard.n_pairs  # end marks
-        whole = Whole(
+        whole = EpochFigures(
             n_pairs=round(shard.n_pairs / sample.share),
             n_tokens=round(n_tokens / sample.share),
             n_updates=math.ceil(n_batches / sample.share / recipe.training.accumulate),
@@ -136,21 +130,23 @@ def forecast(recipe: Recipe, seconds: float, say: _Say) -> Forecast:
     return extrapolate(recipe, found, whole, free, notes)
 
 
-def extrapolate(recipe: Recipe, found: Found, whole: Whole, free: int, notes: Sequence[str] = ()) -> Forecast:
-    """Go from what some seconds took to what the whole will take."""
+def extrapolate(
+    recipe: Recipe, found: Measurement, whole: EpochFigures, free: int, notes: Sequence[str] = ()
+) -> Forecast:
+    """Extrapolate from what was measured to the whole run."""
     config = recipe.training
     tokens_per_s = found.n_tokens / found.seconds
     epoch = whole.n_tokens / tokens_per_s
     epochs = config.max_updates / whole.n_updates
-    # The next epoch is prepared beside the training, politely: it takes its work, but never more than its share.
+    # The next epoch is prepared during the training at low priority: it costs its work, but at most its share.
     training = epoch * epochs + min(whole.background, _POLITE * epoch) * max(epochs - 1, 0)
-    n_looks = math.ceil(config.max_updates / config.validate_every)
-    n_saves = math.ceil(config.max_updates / config.checkpoint_every) + 1  # the beginning is saved too
+    n_validations = math.ceil(config.max_updates / config.validate_every)
+    n_saves = math.ceil(config.max_updates / config.checkpoint_every) + 1  # including the initial state
     candidates = (3 + bool(config.ema)) if config.choose == "auto" else 1
     preparing = found.start_seconds + whole.seconds
-    looking = found.look_seconds * (n_looks + candidates)
-    saving = found.save_seconds * (n_saves + min(config.average_last, n_saves - 1))  # reading takes as long
-    sooner = [f"patience={config.patience} may end it sooner"] if config.patience else []
+    validating = found.validation_seconds * (n_validations + candidates)
+    saving = found.save_seconds * (n_saves + min(config.average_last, n_saves - 1))  # averaging reads them again
+    sooner = [f"patience={config.patience} may end it earlier"] if config.patience else []
     n_parameters = sum(found.parameters.values())
     weights = n_parameters * _BYTES
     kept = min(max(config.keep_checkpoints, config.average_last), n_saves)
@@ -165,11 +161,11 @@ def extrapolate(recipe: Recipe, found: Found, whole: Whole, free: int, notes: Se
         seconds_per_epoch=epoch,
         seconds_preparing=preparing,
         seconds_training=training,
-        seconds_looking=looking,
+        seconds_looking=validating,
         seconds_saving=saving,
-        seconds=preparing + training + looking + saving,
+        seconds=preparing + training + validating + saving,
         memory=_memory(found, weights, bool(config.ema)),
-        memory_peak=found.memory.look,
+        memory_peak=found.memory.validation,
         memory_free=free,
         max_tokens=recipe.batch.max_tokens,
         largest_max_tokens=largest_batch(found, recipe.batch.max_tokens, free),
@@ -184,8 +180,8 @@ def extrapolate(recipe: Recipe, found: Found, whole: Whole, free: int, notes: Se
     )
 
 
-def _memory(found: Found, weights: int, has_average: bool) -> dict[str, int]:
-    """Say what takes memory: what is known by count, and the rest of the peak."""
+def _memory(found: Measurement, weights: int, has_average: bool) -> dict[str, int]:
+    """Split the peak memory into what can be counted and the rest."""
     known = {
         "python, torch and data": found.memory.empty,
         "weights": weights,
@@ -194,21 +190,21 @@ def _memory(found: Found, weights: int, has_average: bool) -> dict[str, int]:
         **({"moving average": weights} if has_average else {}),
     }
     activations = max(found.memory.whole - sum(known.values()), 0)
-    return {**known, "activations": activations, "a look at dev": found.memory.look - found.memory.whole}
+    return {**known, "activations": activations, "validation": found.memory.validation - found.memory.whole}
 
 
-def largest_batch(found: Found, max_tokens: int, free: int) -> int | None:
-    """Say how large `max_tokens` could be, memory growing on as it grew from the smaller batches to the usual ones."""
+def largest_batch(found: Measurement, max_tokens: int, free: int) -> int | None:
+    """Return the largest `max_tokens` that fits, if memory grows on as from the smaller batches to the usual ones."""
     memory = found.memory
     slope = (memory.whole - memory.part) / max(max_tokens - found.part_tokens, 1)
     if slope <= 0:
         return None
-    more = (_SPARE * free - memory.look) / slope
+    more = (_SPARE * free - memory.validation) / slope
     return max(int((max_tokens + more) // _ROUND) * _ROUND, 0)
 
 
 def _sample(recipe: Recipe, folder: Path) -> _Sample:
-    """Take the corpora as they are if they are small, else an even sample of each."""
+    """Return the corpora themselves if they are small, else an even sample of each."""
     read, sizes = [], []
     for corpus in recipe.train:
         pairs, n_pairs = _read(corpus, recipe)
@@ -230,7 +226,7 @@ def _sample(recipe: Recipe, folder: Path) -> _Sample:
 
 
 def _read(corpus: CorpusConfig, recipe: Recipe) -> tuple[list[Pair], int]:
-    """Read a corpus, or its beginning, and say how many pairs it has or must have, by its size."""
+    """Read a corpus or its beginning, and return its number of pairs, estimated by its size."""
     n_bytes = 0
 
     def watch(more: int) -> None:
@@ -245,26 +241,24 @@ def _read(corpus: CorpusConfig, recipe: Recipe) -> tuple[list[Pair], int]:
     return pairs, len(pairs)
 
 
-def _tokenizers(
-    recipe: Recipe, sample: _Sample, notes: list[str], say: _Say
-) -> tuple[Tokenizers, tuple[int, int] | None]:
-    """Take the vocabulary that the run would take, or learn one; in that case say which sizes the model will have."""
+def _tokenizers(recipe: Recipe, sample: _Sample, notes: list[str]) -> tuple[Tokenizers, tuple[int, int] | None]:
+    """Return the vocabulary that the run would use, or train one and return the sizes that the model will have."""
     out = recipe.out
     if out is not None and any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
         return Tokenizers.load(out), None
-    given = find_model(recipe.init) if recipe.init else recipe.vocabulary
+    given = vocabulary_of(recipe)
     if given is not None:
         return Tokenizers.load(given), None
     config = recipe.tokenizer
-    say(f"learning a vocabulary of {config.vocab_size:,} pieces")
+    _log.info("training a vocabulary of %s pieces", f"{config.vocab_size:,}")
     pairs = [(pair.src, pair.tgt) for pair in open_corpora(sample.corpora, Faults(), recipe.reader.on_fault)]
     if sample.share < 1:
-        notes.append("the vocabulary was learned from that sample; the run's own cuts a little otherwise")
+        notes.append("the vocabulary was trained on that sample; the run's own will differ a little")
     return _learn(pairs, config, sample.share == 1, notes), (config.vocab_size, config.vocab_size)
 
 
 def _learn(pairs: list[tuple[str, str]], config: TokenizerConfig, is_all: bool, notes: list[str]) -> Tokenizers:
-    """Learn a vocabulary; where a sample has too little text for it, a smaller one stands in."""
+    """Train a vocabulary, or a smaller one if the sample has too little text."""
     size = config.vocab_size
     while True:
         try:
@@ -275,29 +269,29 @@ def _learn(pairs: list[tuple[str, str]], config: TokenizerConfig, is_all: bool, 
             size //= 2
         else:
             if size < config.vocab_size:
-                notes.append(f"the sample is too little for {config.vocab_size:,} pieces: it was cut into {size:,}")
+                notes.append(f"the sample is too small for {config.vocab_size:,} pieces; measured with {size:,}")
             return found
 
 
-def _probe(task: Task) -> Found:
+def _probe(task: Task) -> Measurement:
     worker = Worker(probe)
     try:
         worker.ask(task, last=True)
         found = worker.answer()
     except WorkerLostError:
         raise RunError(
-            f"the probe was killed, probably out of memory: choose max_tokens below {task.recipe.batch.max_tokens} and "
-            f"accumulate above {task.recipe.training.accumulate} to train alike in less"
+            f"the measurement was killed, probably out of memory: lower max_tokens ({task.recipe.batch.max_tokens}) "
+            f"and raise accumulate ({task.recipe.training.accumulate}) to train the same"
         ) from None
     finally:
         worker.end()
         worker.close()
-    assert isinstance(found, Found)
+    assert isinstance(found, Measurement)
     return found
 
 
 def _free_memory() -> int:
-    """Give the memory that a new process could have: the machine's, or this container's."""
+    """Return the memory available to a new process, on this machine or in this container."""
     path = Path("/proc/meminfo")
     if not path.exists():
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -309,64 +303,3 @@ def _free_memory() -> int:
     except OSError:
         return free
     return free if most == "max" else min(free, max(int(most) - int(used), 0))
-
-
-def print_forecast(found: Forecast, as_json: bool) -> None:
-    """Print a forecast on stdout, as a table or as JSON."""
-    console = Console(highlight=False, soft_wrap=True)
-    if as_json:
-        console.out(json.dumps(found._asdict(), indent=1))
-        return
-    table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
-    for title, rows in _tables(found):
-        table.add_row(f"[bold not dim]{title}[/]")
-        for row in rows:
-            table.add_row(*row)
-        table.add_row()
-    console.print(table)
-    for note in found.notes:
-        console.print(f"note: {note}", markup=False)
-
-
-def _tables(found: Forecast) -> Iterator[tuple[str, Sequence[tuple[str, str, str]]]]:
-    largest = found.largest_max_tokens
-    threads = f", {found.threads} thread{'s' * (found.threads > 1)}" if found.device == "cpu" else ""
-    yield "parameters", [(name, f"{n:,}", "") for name, n in found.parameters.items()]
-    yield (
-        "memory",
-        [
-            *((name, decimal(n), "") for name, n in found.memory.items()),
-            ("peak", decimal(found.memory_peak), f"of {decimal(found.memory_free)} free"),
-            (
-                "largest max_tokens",
-                "any" if largest is None else f"{largest:,}",
-                f"the recipe has {found.max_tokens:,}",
-            ),
-        ],
-    )
-    yield (
-        "data",
-        [
-            ("pairs an epoch", f"{found.n_pairs:,}", ""),
-            ("tokens an epoch", f"{found.tokens_per_epoch:,}", "source and target"),
-            ("updates an epoch", f"{found.updates_per_epoch:,}", ""),
-            ("epochs", f"{found.epochs:,.1f}", ""),
-        ],
-    )
-    yield (
-        "time",
-        [
-            ("tokens a second", f"{found.tokens_per_s:,.0f}", f"on {found.device}{threads}"),
-            ("an update", f"{1000 * found.seconds_per_update:,.0f} ms", ""),
-            ("an epoch", duration(found.seconds_per_epoch), ""),
-            ("start, vocabulary, corpus", duration(found.seconds_preparing), ""),
-            ("training", duration(found.seconds_training), ""),
-            ("looks at dev", duration(found.seconds_looking), ""),
-            ("checkpoints", duration(found.seconds_saving), ""),
-            ("to the end", duration(found.seconds), ""),
-        ],
-    )
-    yield "disk", [(name, decimal(n), "") for name, n in found.disk.items()]

@@ -1,4 +1,4 @@
-"""A few seconds of the real thing, in a process of its own, so that its peak of memory is nobody else's."""
+"""Some seconds of a real training, in a process of its own, so that its peak memory can be measured."""
 
 from __future__ import annotations
 
@@ -6,44 +6,41 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import torch
 
-from glassformer.config import CorpusConfig
+from glassformer.config import BatchConfig, CorpusConfig
 from glassformer.data.batches import Batch, Batches
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
-from glassformer.errors import RunError
-from glassformer.model.transformer import Transformer
-from glassformer.store.checkpoint import save_checkpoint
+from glassformer.store.checkpoint import newest_checkpoints
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.training.distributed import world
-from glassformer.training.learner import Learner, NotFinite
+from glassformer.training.distributed import World, world
+from glassformer.training.learner import Learner
 from glassformer.training.recipe import Recipe
-from glassformer.training.schedule import learning_rate
-from glassformer.training.start import make_model, tune
-from glassformer.training.validation import Judge
+from glassformer.training.run import CHECKPOINTS
+from glassformer.training.start import configure_process, make_model, make_validator
+from glassformer.training.trainer import Trainer
 
-_PART: Final = 4  # the first batches are so much smaller, to see how memory grows with them
-_FEW: Final = 6  # updates of each size before the clock starts, if they do not take too long:
+_PART: Final = 4  # how many times smaller the first batches are, to see how memory grows with the batch
+_FEW: Final = 6  # updates with each batch size before the clock starts, but no longer than
 _WARM_UP: Final = 0.15  # of the time
-_LOOKS: Final = 3  # groups of dev sentences that are translated
-_GROUP: Final = 4096  # source tokens of such a group: a batch of the translation
+_GROUPS: Final = 3  # groups of validation sentences that are translated
+_GROUP: Final = 4096  # source tokens of a group: a batch of the translation
+_NEVER: Final = 10**9  # updates
 
 
 class Task(NamedTuple):
-    """What is to be measured, and for how long."""
+    """What to measure, and for how long."""
 
     recipe: Recipe
     corpora: tuple[CorpusConfig, ...]  # those of the recipe, or a sample of them
     data: Path  # the prepared shards
     scratch: Path
     tokenizers: Tokenizers
-    src_vocab: int  # what the model has, whatever the tokenizers have
+    src_vocab: int  # of the model, whatever the tokenizers have
     tgt_vocab: int
     dev: list[Pair]
     seconds: float
@@ -51,64 +48,95 @@ class Task(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Peaks in bytes, each since the process began."""
+    """Peaks in bytes, each since the process started."""
 
     empty: int  # python, torch and the data, before there is a model
-    part: int  # training with batches of a part of max_tokens
+    part: int  # training with smaller batches
     whole: int  # training with batches of max_tokens
-    look: int  # a look at dev besides
+    validation: int
 
 
-class Found(NamedTuple):
+class Measurement(NamedTuple):
     """What was measured."""
 
     parameters: dict[str, int]  # by part of the model
     memory: Memory
     part_tokens: int  # max_tokens of the smaller batches
-    start_seconds: float  # until there is a process that has read its programs
-    n_tokens: int  # source and target tokens, while the clock ran
+    start_seconds: float  # to start a process and its imports
+    n_tokens: int  # source and target tokens while the clock ran
     seconds: float
-    look_seconds: float
+    validation_seconds: float
     save_seconds: float
     checkpoint_bytes: int
     device: str
     threads: int
 
 
-def probe(task: Task) -> Found:
-    """Train, look at dev and save for some seconds, in the same way as a run, and write only into `scratch`."""
+class _LongestFirst(Batches):
+    """The batches of epoch 0 in every epoch, the longest sentences first, because these may need the most memory."""
+
+    def __init__(self, prepared: Prepared, config: BatchConfig, seed: int) -> None:
+        super().__init__(prepared, config, seed)
+        batches = (super(_LongestFirst, self).read(0, number) for number in range(super().count(0)))
+        lengths = [max(batch.src.size(1), batch.tgt_in.size(1)) for batch in batches]
+        self.longest = lengths.index(max(lengths))
+
+    def count(self, epoch: int) -> int:
+        return super().count(0)
+
+    def read(self, epoch: int, number: int) -> Batch:
+        return super().read(0, self._swapped(number))
+
+    def tokens(self, epoch: int, number: int) -> tuple[int, int]:
+        return super().tokens(0, self._swapped(number))
+
+    def _swapped(self, number: int) -> int:
+        return {0: self.longest, self.longest: 0}.get(number, number)
+
+    def place(self, epoch: int, pair: int) -> str:
+        return super().place(0, pair)
+
+    def delete_past_and_prepare_next(self, epoch: int) -> None:
+        """Do nothing: the epoch repeats."""
+
+
+def probe(task: Task) -> Measurement:
+    """Train, validate and save as a run does, and write only into `scratch`."""
     started = time.time() - task.asked
-    recipe, config = task.recipe, task.recipe.training
-    with world(config.device) as here:
-        tune(here, config.threads)
+    recipe = task.recipe
+    part_tokens = max(recipe.batch.max_tokens // _PART, 1)
+    with world(recipe.training.device) as here:
+        configure_process(here, recipe.training.threads)
         with Prepared(task.corpora, recipe.reader, task.tokenizers, task.data, recipe.seed) as prepared:
-            part_tokens = max(recipe.batch.max_tokens // _PART, 1)
-            small = Batches(prepared, recipe.batch.model_copy(update={"max_tokens": part_tokens}), recipe.seed)
-            usual = Batches(prepared, recipe.batch, recipe.seed)
-            orders = [_order(batches) for batches in (small, usual)]
+            smaller = recipe.batch.model_copy(update={"max_tokens": part_tokens})
+            small, usual = (_LongestFirst(prepared, config, recipe.seed) for config in (smaller, recipe.batch))
             empty = _peak(here.device)
-            model = make_model(recipe, task.src_vocab, task.tgt_vocab)
-            pace = _Pace(Learner(model, config, here, recipe.seed), model, config.accumulate)
-            pace.go(small, orders[0][: _FEW * config.accumulate], _WARM_UP * task.seconds)
+            learner = Learner(make_model(recipe, task.src_vocab, task.tgt_vocab), recipe.training, here, recipe.seed)
+            trainer = _trainer(task, learner, small, here)
+            trainer.train(_FEW, _WARM_UP * task.seconds)
             part = _peak(here.device)
-            pace.go(usual, orders[1][: _FEW * config.accumulate], _WARM_UP * task.seconds)
-            n_tokens, seconds = pace.go(usual, orders[1][1:] or orders[1], task.seconds, again=True)
+            trainer = _trainer(task, learner, usual, here)
+            trainer.train(_FEW, _WARM_UP * task.seconds)
+            start, n_before = time.perf_counter(), trainer.state.tokens
+            trainer.train(seconds=task.seconds)
+            seconds, n_tokens = time.perf_counter() - start, trainer.state.tokens - n_before
             whole = _peak(here.device)
-        look = _look(task, pace.learner, here.device)
+        validation = _validation_seconds(task, learner, here)
         start = time.perf_counter()
-        saved = save_checkpoint(task.scratch, 1, pace.learner.tensors(), {})
+        trainer.save()
         save = time.perf_counter() - start
+        (saved,) = newest_checkpoints(task.scratch / CHECKPOINTS, 1)
         parameters: Counter[str] = Counter()
-        for name, parameter in model.named_parameters():
+        for name, parameter in learner.model.named_parameters():
             parameters[name.split(".")[0]] += parameter.numel()
-        return Found(
+        return Measurement(
             parameters=dict(parameters),
             memory=Memory(empty, part, whole, _peak(here.device)),
             part_tokens=part_tokens,
             start_seconds=started,
             n_tokens=n_tokens,
             seconds=seconds,
-            look_seconds=look,
+            validation_seconds=validation,
             save_seconds=save,
             checkpoint_bytes=sum(path.stat().st_size for path in saved.iterdir()),
             device=str(here.device),
@@ -116,53 +144,18 @@ def probe(task: Task) -> Found:
         )
 
 
-def _order(batches: Batches) -> list[int]:
-    """Put the batch of the longest sentences first, because it may take the most memory; the others are shuffled."""
-    numbers = range(batches.count(0))
-    read = (batches.read(0, number) for number in numbers)
-    lengths = [max(batch.src.size(1), batch.tgt_in.size(1)) for batch in read]
-    longest = lengths.index(max(lengths))
-    return [longest, *(number for number in numbers if number != longest)]
+def _trainer(task: Task, learner: Learner, batches: Batches, here: World) -> Trainer:
+    """Return a trainer at the initial state, which validates and saves only when told to."""
+    never = {"max_updates": _NEVER, "validate_every": _NEVER, "checkpoint_every": _NEVER}
+    recipe = task.recipe.model_copy(update={"training": task.recipe.training.model_copy(update=never)})
+    validator = make_validator(recipe, learner.model, task.dev, task.tokenizers, here)
+    trainer = Trainer(recipe, task.scratch, learner=learner, batches=batches, validator=validator, world=here)
+    trainer.resume()
+    return trainer
 
 
-class _Pace:
-    """A learner, and updates one after the other as the trainer makes them: the next is read meanwhile."""
-
-    def __init__(self, learner: Learner, model: Transformer, accumulate: int) -> None:
-        self.learner, self.width, self.accumulate, self.step = learner, model.config.d_model, accumulate, 0
-
-    def go(self, batches: Batches, numbers: Sequence[int], seconds: float, again: bool = False) -> tuple[int, float]:
-        """Go through batches, if asked again and again, until time is up; gives tokens and seconds."""
-        size = self.accumulate
-        works = [numbers[at : at + size] for at in range(0, len(numbers), size)]
-        n_updates = n_tokens = 0
-        start = time.perf_counter()
-        with ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(_read, batches, works[0])
-            while n_updates == 0 or (time.perf_counter() - start < seconds and (again or n_updates < len(works))):
-                parts, n_read, n_targets = coming.result()
-                coming = reader.submit(_read, batches, works[(n_updates + 1) % len(works)])
-                self._update(parts, n_targets)
-                n_updates, n_tokens = n_updates + 1, n_tokens + n_read
-        return n_tokens, time.perf_counter() - start
-
-    def _update(self, parts: list[Batch], n_targets: int) -> None:
-        self.step += 1
-        rate = learning_rate(self.step, self.learner.config, self.width)
-        try:
-            self.learner.update(self.step, rate, parts, n_targets)
-        except NotFinite as event:
-            raise RunError(f"update {self.step} of the probe is no number ({event}); try a lower lr") from None
-
-
-def _read(batches: Batches, numbers: Sequence[int]) -> tuple[list[Batch], int, int]:
-    parts = [batches.read(0, number) for number in numbers]
-    n_targets = sum(part.n_tokens for part in parts)
-    return parts, n_targets + sum(part.n_src_tokens for part in parts), n_targets
-
-
-def _look(task: Task, learner: Learner, device: torch.device) -> float:
-    """Time a look at dev on some of it: all of dev gets a loss, and up to `validate_on` sentences are translated."""
+def _validation_seconds(task: Task, learner: Learner, here: World) -> float:
+    """Time validation on part of the set: all of it gets a loss, and up to `validate_on` sentences are translated."""
     lengths = [len(ids) + 1 for ids in task.tokenizers.src.encode_batch([pair.src for pair in task.dev])]
     order = sorted(range(len(task.dev)), key=lambda i: lengths[i])
     groups: list[list[Pair]] = []  # of similar length, the longest first, as they are translated
@@ -170,37 +163,36 @@ def _look(task: Task, learner: Learner, device: torch.device) -> float:
         size = max(_GROUP // lengths[order[-1]], 1)
         groups.append([task.dev[i] for i in order[-size:]])
         del order[-size:]
-    chosen = [groups[i * len(groups) // min(_LOOKS, len(groups))] for i in range(min(_LOOKS, len(groups)))]
+    chosen = [groups[i * len(groups) // min(_GROUPS, len(groups))] for i in range(min(_GROUPS, len(groups)))]
     translated = min(task.recipe.training.validate_on / len(task.dev), 1.0)
     seconds = 0.0
     for pairs in chosen:
-        # A model that has learned nothing does not end its sentences, so they are ended where the references end.
+        # An untrained model does not end its sentences, so they are cut off at the length of the references.
         longest = max(map(len, task.tokenizers.tgt.encode_batch([pair.tgt for pair in pairs]))) + 1
-        loss = _time_look(task, learner, device, pairs, 1, 1)
-        both = _time_look(task, learner, device, pairs, len(pairs), longest)
+        loss = _time_validation(task, learner, here, pairs, 1, 1)
+        both = _time_validation(task, learner, here, pairs, len(pairs), longest)
         seconds += loss + translated * max(both - loss, 0.0)
     return seconds / len(chosen) * len(groups)
 
 
-def _time_look(
-    task: Task, learner: Learner, device: torch.device, pairs: list[Pair], translated: int, longest: int
+def _time_validation(
+    task: Task, learner: Learner, here: World, pairs: list[Pair], n_translated: int, longest: int
 ) -> float:
-    search = task.recipe.search
+    search, training = task.recipe.search, task.recipe.training.model_copy(update={"validate_on": n_translated})
     most = max(min(longest, search.max_length), search.min_length + 1)
-    search = search.model_copy(update={"max_length": most})
-    config, tokenize = learner.model.config, task.recipe.bleu_tokenize
-    judge = Judge(config, pairs, task.tokenizers, search, device, translated, tokenize)
+    changes = {"search": search.model_copy(update={"max_length": most}), "training": training}
+    validator = make_validator(task.recipe.model_copy(update=changes), learner.model, pairs, task.tokenizers, here)
     start = time.perf_counter()
-    judge(learner.weights())
+    validator.validate(learner.weights())
     return time.perf_counter() - start
 
 
 def _peak(device: torch.device) -> int:
-    """Give the most memory that this process, or the device for it, has held so far."""
+    """Return the peak memory of this process, or of its device, so far."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
     status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss is inherited from whoever started the process
+    if status.exists():  # ru_maxrss is inherited from the parent process
         lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(lines["VmHWM"].split()[0]) * 1024
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

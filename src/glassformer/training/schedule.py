@@ -1,4 +1,4 @@
-"""The learning rate of each update: a warm-up, then a way down."""
+"""The learning rate of each update: warm-up, then decay."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from glassformer.config import TrainingConfig
 
 
 def learning_rate(step: int, config: TrainingConfig, d_model: int) -> float:
-    """Give the rate of update `step`, counted from 1.
+    """Return the rate of update `step`, counted from 1.
 
-    `paper` is section 5.3: D^-0.5 * min(step^-0.5, step * warmup^-1.5), times `lr`. The others rise linearly
-    to `lr` at the end of the warm-up and from there fall with the inverse square root of the step, on a
-    cosine or on a line to 0 at the last update, or stay.
+    `paper` is section 5.3: D^-0.5 * min(step^-0.5, step * warmup^-1.5), times `lr`. The other schedules rise
+    linearly to `lr` at the end of the warm-up; then they decay with the inverse square root of the step, decay to 0 at
+    the last update along a cosine or a line, or stay constant.
     """
     warmup = max(config.warmup, 1)
     if config.schedule == "paper":

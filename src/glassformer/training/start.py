@@ -1,10 +1,12 @@
-"""From a recipe to a run that goes: the folder, the vocabulary, the data, the model, and the trainer that has them."""
+"""From a recipe to a running trainer: folder, vocabulary, data, model."""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -24,67 +26,72 @@ from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
 from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
-from glassformer.training.progress import Reporter, reporter
+from glassformer.training.lock import lock_run
+from glassformer.training.observer import Observer
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import claim, has_begun
+from glassformer.training.run import DATA, has_begun, open_run_folder
 from glassformer.training.trainer import Trainer
-from glassformer.training.validation import Judge
+from glassformer.training.validation import Validator
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 
+_log = logging.getLogger(__name__)
 
-def train(recipe: Recipe, fresh: bool = False, accept_changes: bool = False, json_logs: bool = False) -> Path:
-    """Train as the recipe says, or go on where the same recipe stopped; gives the folder of the run."""
-    recipe = _inherited(recipe)
+
+def train_run(
+    recipe: Recipe, *, fresh: bool = False, accept_changes: bool = False, observers: Sequence[Observer] = ()
+) -> Path:
+    """Train as the recipe says, or resume the same recipe where it stopped, and return the run folder.
+
+    `fresh` deletes what an earlier run made in the folder; `accept_changes` resumes with other settings.
+    """
+    try:
+        return _train_run(_inherited(recipe), fresh, accept_changes, observers)
+    finally:
+        for observer in observers:
+            observer.close()
+
+
+def _train_run(recipe: Recipe, fresh: bool, accept_changes: bool, observers: Sequence[Observer]) -> Path:
     if recipe.out is None:
-        raise ConfigError("where should the run go? give --out FOLDER")
-    config = recipe.training
+        raise ConfigError("out is not set: name the run folder")
+    config, out = recipe.training, recipe.out
     check_tokenize(recipe.bleu_tokenize)
-    with (
-        world(config.device) as here,
-        reporter(config.max_updates, json_logs, quiet=not here.is_first) as report,
-    ):
-        tune(here, config.threads)
-        dev = list(_pairs(recipe.dev, recipe.reader.on_fault, report))
-        if not dev:
-            raise DataError(f"{recipe.dev[0].path}: no pair to look at")
+    with world(config.device) as here, lock_run(out) if here.is_first else nullcontext():
+        configure_process(here, config.threads)
+        dev = read_dev(recipe)
         if here.is_first:
-            if fresh or not has_begun(recipe.out):  # a run that goes on has all that it needs but its text
-                _check(recipe)
-            # Who is started anew after an accident goes on, also where the command said to begin afresh.
-            for change in claim(recipe.out, recipe, fresh and not here.is_restarted, accept_changes):
-                report.say(f"changed: {change}")
+            fresh = fresh and not here.is_restarted  # processes that torchrun restarted must resume
+            _open(recipe, out, fresh, accept_changes)
+            for observer in observers:
+                observer.start(out, config.max_updates)
         here.wait()
-        tokenizers = _tokenizers(recipe, recipe.out, here, report)
+        tokenizers = Tokenizers.load(out)
         with Prepared(
             recipe.train,
             recipe.reader,
             tokenizers,
-            recipe.out / "data",
+            out / DATA,
             recipe.seed,
             n_processes=os.cpu_count() or 1,
-            progress=_Preparing(report),
+            progress=_Preparing(),
         ) as prepared:
             model = make_model(recipe, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
             learner = Learner(model, config, here, recipe.seed)
             batches = Batches(prepared, recipe.batch, recipe.seed, model.start_id, here.rank, here.size)
-            judge = Judge(
-                model.config,
-                dev,
-                tokenizers,
-                recipe.search,
-                here.device,
-                config.validate_on,
-                recipe.bleu_tokenize,
+            validator = make_validator(recipe, model, dev, tokenizers, here)
+            if len(validator.dev) < len(dev):
+                left_out = len(dev) - len(validator.dev)
+                _log.warning("left out %d validation pairs that are longer than the model's max_positions", left_out)
+            trainer = Trainer(
+                recipe, out, learner=learner, batches=batches, validator=validator, world=here, observers=observers
             )
-            if len(judge.dev) < len(dev):
-                report.say(f"dev: {len(dev) - len(judge.dev)} pairs are longer than the model can read, and left out")
-            Trainer(recipe, recipe.out, learner, batches, judge, here, report).run()
-    return recipe.out
+            trainer.run()
+    return out
 
 
 def _inherited(recipe: Recipe) -> Recipe:
-    """Let a model that another one is trained on from read as that one does, unless the recipe says otherwise."""
+    """Take languages and lower_capitals from the model that the run starts from, unless the recipe sets them."""
     if recipe.init is None:
         return recipe
     about = read_config(recipe.init).about
@@ -92,66 +99,94 @@ def _inherited(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={name: getattr(about, name) for name in names})
 
 
-def _check(recipe: Recipe) -> None:
-    """Find what would keep a run from starting, before its folder is touched."""
-    for corpus in recipe.train:
-        if next(open_corpus(corpus, Faults(), "skip"), None) is None:
-            raise DataError(f"{corpus.path}: no pair to learn from; `glassformer check` says why")
-    given = _given(recipe)
-    sizes = [recipe.tokenizer.vocab_size] * 2 if given is None else [side.vocab_size for side in Tokenizers.load(given)]
-    recipe.model_settings(*sizes)
+def read_dev(recipe: Recipe) -> list[Pair]:
+    """Read the validation set."""
+    dev = list(_pairs(recipe.dev, recipe.reader.on_fault))
+    if not dev:
+        raise DataError(f"{recipe.dev[0].path}: no sentence pair to validate on")
+    return dev
 
 
-def _given(recipe: Recipe) -> Path | None:
-    """Name what has the vocabulary, if it is not to be learned."""
+def _open(recipe: Recipe, out: Path, fresh: bool, accept_changes: bool) -> None:
+    """Open the run folder and put the vocabulary there, after checking whatever could keep the run from starting."""
+    if fresh or not has_begun(out):  # a run that resumes needs nothing but its text
+        for corpus in recipe.train:
+            if next(open_corpus(corpus, Faults(), "skip"), None) is None:
+                raise DataError(f"{corpus.path}: no sentence pair to train on; `glassformer check` says why")
+        given = vocabulary_of(recipe)
+        known = None if given is None else [tokenizer.vocab_size for tokenizer in Tokenizers.load(given)]
+        recipe.model_settings(*known or [recipe.tokenizer.vocab_size] * 2)
+    made = _make_tokenizers(recipe) if fresh else None  # before anything is deleted
+    for change in open_run_folder(out, recipe, fresh=fresh, accept_changes=accept_changes):
+        _log.info("changed: %s", change)
+    if made is None and not any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
+        made = _make_tokenizers(recipe)
+    if made is not None:
+        made.save(out)
+
+
+def vocabulary_of(recipe: Recipe) -> Path | None:
+    """Return where the recipe takes its vocabulary from, or None if it is to be trained."""
     return find_model(recipe.init) if recipe.init else recipe.vocabulary
 
 
-def tune(here: World, threads: int) -> None:
-    """Set how this process computes, for as long as it lives."""
+def _make_tokenizers(recipe: Recipe) -> Tokenizers:
+    given = vocabulary_of(recipe)
+    if given is not None:
+        return Tokenizers.load(given)
+    _log.info("training a vocabulary of %s pieces", f"{recipe.tokenizer.vocab_size:,}")
+    pairs = _pairs(recipe.train, recipe.reader.on_fault)
+    return train_tokenizers(((pair.src, pair.tgt) for pair in pairs), recipe.tokenizer)
+
+
+def _pairs(corpora: tuple[CorpusConfig, ...], on_fault: OnFault) -> Iterator[Pair]:
+    faults = Faults()
+    yield from open_corpora(corpora, faults, on_fault)
+    for line in faults.report():
+        _log.warning("%s", line)
+
+
+def configure_process(here: World, threads: int) -> None:
+    """Set how this process computes, for as long as it lives; of several processes only the first logs."""
     if threads:
         torch.set_num_threads(threads)
     if here.device.type == "cpu":
         keep_large_blocks()
+    if not here.is_first:
+        logging.getLogger("glassformer").setLevel(logging.ERROR)
 
 
 class _Preparing:
-    """Says now and then how far the preparation of the corpus has come."""
+    """Logs from time to time how far the preparation of the corpus has come."""
 
-    def __init__(self, report: Reporter) -> None:
-        self.report, self.last = report, time.monotonic()
+    def __init__(self) -> None:
+        self.last = time.monotonic()
 
     def __call__(self, n_pairs: int, share: float) -> None:
         if time.monotonic() - self.last > _SECONDS_BETWEEN_LINES:
-            self.report.say(f"preparing the corpus: {share:.0%}, {n_pairs:,} pairs")
+            _log.info("preparing the corpus: %.0f%%, %s pairs", 100 * share, f"{n_pairs:,}")
             self.last = time.monotonic()
 
 
-def _pairs(corpora: tuple[CorpusConfig, ...], on_fault: OnFault, report: Reporter) -> Iterator[Pair]:
-    faults = Faults()
-    yield from open_corpora(corpora, faults, on_fault)
-    for line in faults.report():
-        report.say(line)
-
-
-def _tokenizers(recipe: Recipe, out: Path, here: World, report: Reporter) -> Tokenizers:
-    """Take the vocabulary of the run, of the model to start from, or learn one from the corpus."""
-    if here.is_first and not any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
-        given = _given(recipe)
-        if given is not None:
-            Tokenizers.load(given).save(out)
-        else:
-            report.say(f"learning a vocabulary of {recipe.tokenizer.vocab_size:,} pieces")
-            pairs = _pairs(recipe.train, recipe.reader.on_fault, report)
-            train_tokenizers(((pair.src, pair.tgt) for pair in pairs), recipe.tokenizer).save(out)
-    here.wait()
-    return Tokenizers.load(out)
-
-
 def make_model(recipe: Recipe, src_vocab: int, tgt_vocab: int) -> Transformer:
-    """Make the model that a run begins with: seeded weights, or those of another model."""
+    """Create the model that a run starts with: seeded weights, or those of another model."""
     torch.manual_seed(recipe.seed)
     model = Transformer(recipe.model_settings(src_vocab, tgt_vocab))
     if recipe.init is not None:
         model.load_state_dict(load_model(recipe.init).float().state_dict())
     return model
+
+
+def make_validator(
+    recipe: Recipe, model: Transformer, dev: Sequence[Pair], tokenizers: Tokenizers, here: World
+) -> Validator:
+    """Create the validator of a run."""
+    return Validator(
+        model.config,
+        dev,
+        tokenizers,
+        search=recipe.search,
+        device=here.device,
+        n_translated=recipe.training.validate_on,
+        tokenize=recipe.bleu_tokenize,
+    )

@@ -1,12 +1,14 @@
-"""A training run from beginning to end: go on where it stopped, update, look at dev, finish."""
+"""A training run from beginning to end: resume, update, validate, save, and choose the final weights."""
 
 from __future__ import annotations
 
+import logging
+import math
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -14,50 +16,51 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from glassformer.config import SearchConfig
 from glassformer.data.batches import Batch, Batches
 from glassformer.errors import RunError, Stopped
+from glassformer.files import write_text
 from glassformer.model.transformer import Transformer
-from glassformer.report.board import Board
-from glassformer.report.card import write_card
-from glassformer.report.run import write_report
 from glassformer.store.checkpoint import Checkpoint, load_latest, newest_checkpoints, prune, save_checkpoint
-from glassformer.store.folder import EXAMPLES, WEIGHTS, About, save_model
+from glassformer.store.folder import EXAMPLES, WEIGHTS, About, save_model, write_weights
 from glassformer.training.average import average_checkpoints
 from glassformer.training.distributed import World
 from glassformer.training.learner import Learner, NotFinite, Update
-from glassformer.training.progress import Reporter
+from glassformer.training.observer import Observer
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import CHECKPOINTS, Metrics, write_whole
+from glassformer.training.run import BEST, CHECKPOINTS, Metrics
 from glassformer.training.schedule import learning_rate
-from glassformer.training.validation import Judge, Verdict
+from glassformer.training.selection import METRICS, goodness
+from glassformer.training.validation import Validation, Validator
 from glassformer.translate.alignment import choose_head
 
 _MAX_ROLLBACKS: Final = 3
-_BEST: Final = "best.safetensors"
-_EXAMPLES: Final = 64  # sentences of dev that the model folder keeps
-_BEAM: Final = 5  # hypotheses that are tried in the end, where a run looked at dev greedily
+_EXAMPLES: Final = 64  # validation sentences that the model folder keeps
+_BEAM: Final = 5  # beam size that is tried in the end, where a run validated with greedy search
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
-class Course:
-    """How far a run has come: all that a checkpoint keeps besides tensors."""
+class TrainState:
+    """The progress of a run: all that a checkpoint keeps besides tensors."""
 
     step: int = 0  # updates made
     epoch: int = 0
     batch: int = 0  # the next global batch of the epoch
     tokens: int = 0  # source and target tokens read
     seconds: float = 0.0  # spent in training
-    best: float | None = None  # the best look at dev, higher is better
+    best: float | None = None  # the best validation so far, higher is better
     best_step: int = 0
-    waited: int = 0  # looks at dev since the best
-    rate_cut: float = 1.0  # what the learning rate is multiplied by since the last roll-back
+    waited: int = 0  # validations since the best
+    rate_cut: float = 1.0  # factor on the learning rate since the last rollback
     rollbacks: int = 0
     line_loss: float = 0.0  # what the next line of metrics.jsonl will be made of
     line_targets: int = 0
+    metric: str = ""  # what `best` is measured by; older checkpoints do not say
 
 
 class _Work(NamedTuple):
@@ -66,12 +69,12 @@ class _Work(NamedTuple):
     batches: list[Batch]
     n_tokens: int  # target tokens, over all processes
     n_read: int  # source and target tokens
-    epoch: int
-    batch: int  # where the data stand afterwards
+    epoch: int  # the position in the data afterwards
+    batch: int
 
 
 class _Clock:
-    """Tokens and seconds since the last line of metrics.jsonl, looks at dev not counted."""
+    """Tokens and seconds since the last line of metrics.jsonl, excluding validation and checkpoints."""
 
     def __init__(self) -> None:
         self.restart()
@@ -91,43 +94,64 @@ class _Clock:
 
 
 class Trainer:
-    """One run: its learner, its data, its judge, and how far it has come."""
+    """One run: its learner, its data, its validator and its state."""
 
     def __init__(
         self,
         recipe: Recipe,
         out: Path,
+        *,
         learner: Learner,
         batches: Batches,
-        judge: Judge,
+        validator: Validator,
         world: World,
-        report: Reporter,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.recipe, self.config, self.out = recipe, recipe.training, out
-        self.learner, self.batches, self.judge = learner, batches, judge
-        self.world, self.report = world, report
+        self.learner, self.batches, self.validator, self.world = learner, batches, validator, world
+        self.observers = observers if world.is_first else ()
         self.width = learner.model.config.d_model
-        self.metrics, self.board = Metrics(out), Board(out)
-        self.course = Course()
+        self.metrics = Metrics(out)
+        self.state = TrainState()
+        self.opened_epoch: int | None = None
         self.stop_signal: int | None = None
 
     def run(self) -> None:
-        """Train to the end, or until somebody asks to stop."""
+        """Train to the end, or until a signal asks to stop."""
         try:
-            with closing(self.board):
-                self._resume()
-                self._train()
-                self._finish()
+            self.resume()
+            with self._listening():
+                self.train()
+            self._finish()
         except (OSError, SafetensorError) as error:
-            raise RunError(
-                f"{self.out} could not be written: {error}; mend it and give the same command again"
-            ) from None
+            raise RunError(f"{self.out} cannot be written: {error}; fix it and resume with the same command") from None
 
-    def _train(self) -> None:
-        with self._listening(), ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(self._read, self.course.epoch, self.course.batch)
-            clock = _Clock()
-            while self.course.step < self.config.max_updates and not self._is_out_of_patience():
+    def resume(self) -> None:
+        """Load the newest checkpoint, or save the initial state, so that there is always one to return to."""
+        found: Checkpoint | None = None
+        if self.world.is_first:  # the only process that writes decides, so that all resume from the same checkpoint
+            found, complaints = load_latest(self.out / CHECKPOINTS)
+            for complaint in complaints:
+                _log.warning("skipped a damaged checkpoint: %s", complaint)
+        if not self.world.sum(found is not None):
+            self.save()
+        else:
+            self._return_to(found or self._newest())
+            self._forget()
+        if self.state.step:
+            _log.info("resuming from update %d", self.state.step)
+        if self.world.is_first:  # which prepares the epoch; the other processes wait for it
+            for line in self.batches.report(self.state.epoch):
+                _log.info("%s", line)
+        self.world.wait()
+
+    def train(self, updates: int | None = None, seconds: float = math.inf) -> None:
+        """Train to the end of the run; stop early after `updates`, or after the update that `seconds` end in."""
+        last = self.config.max_updates if updates is None else min(self.state.step + updates, self.config.max_updates)
+        deadline, clock = time.perf_counter() + seconds, _Clock()
+        with ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(self._read, self.state.epoch, self.state.batch)
+            while self.state.step < last and not self._is_out_of_patience():
                 work = coming.result()
                 coming = reader.submit(self._read, work.epoch, work.batch)
                 try:
@@ -136,54 +160,51 @@ class Trainer:
                     if not coming.cancel():
                         coming.exception()  # the reader and `place` share one open epoch, so one at a time
                     self._roll_back(event, work)
-                    coming = reader.submit(self._read, self.course.epoch, self.course.batch)
-                    clock = _Clock()
+                    coming = reader.submit(self._read, self.state.epoch, self.state.batch)
+                    clock.restart()
                     continue
                 self._account(update, work, clock)
                 with clock.pause():
-                    self._look_and_save()
+                    self._validate_and_save()
                 if self.stop_signal is not None:
                     coming.cancel()
-                    self._save()
+                    self.save()
                     name = signal.Signals(self.stop_signal).name
                     raise Stopped(
-                        f"stopped by {name} after update {self.course.step}, which is saved; "
-                        "the same command goes on from there",
+                        f"stopped by {name} after update {self.state.step}, which is saved; "
+                        "resume with the same command",
                         self.stop_signal,
                     )
+                if time.perf_counter() > deadline:
+                    break
             coming.cancel()
 
-    def _resume(self) -> None:
-        folder = self.out / CHECKPOINTS
-        found: Checkpoint | None = None
-        if self.world.is_first:  # which alone decides where the run stands: the others may look while it writes
-            found, complaints = load_latest(folder)
-            for complaint in complaints:
-                self.report.say(f"passed over: {complaint}")
-        if not self.world.sum(found is not None):
-            self._save()  # step 0: there is always something to go back to
-        else:
-            self._return_to(found or self._newest())
-            self._forget()
-        if self.course.step:
-            self.report.say(f"going on from update {self.course.step}")
-        if self.world.is_first:  # which prepares the epoch; the others find it done
-            for line in self.batches.report(self.course.epoch):
-                self.report.say(line)
+    def save(self) -> None:
+        """Write a checkpoint and delete the oldest ones; all processes must call it."""
+        tensors = self.learner.tensors()
+        if self.world.is_first:
+            folder = self.out / CHECKPOINTS
+            save_checkpoint(folder, self.state.step, tensors, asdict(self.state))
+            prune(folder, max(self.config.keep_checkpoints, self.config.average_last))
         self.world.wait()
 
     def _newest(self) -> Checkpoint:
         found, _ = load_latest(self.out / CHECKPOINTS)
-        assert found is not None, "a run saves its beginning"
+        assert found is not None, "a run saves its initial state"
         return found
 
     def _return_to(self, checkpoint: Checkpoint) -> None:
-        self.course = Course(**checkpoint.state)
+        self.state = TrainState(**checkpoint.state)
+        if self.state.metric not in ("", self.config.metric):  # the recipe has changed, and `best` means nothing now
+            self.state.best, self.state.waited = None, 0
         self.learner.restore(checkpoint.tensors)
 
     def _read(self, epoch: int, batch: int) -> _Work:
         """Read the batches of one update, from there on."""
         count = self.batches.count(epoch)
+        if epoch != self.opened_epoch:
+            self.batches.delete_past_and_prepare_next(epoch)
+            self.opened_epoch = epoch
         numbers = range(batch, min(batch + self.config.accumulate, count))
         parts = [self.batches.read(epoch, number) for number in numbers]
         sizes = [self.batches.tokens(epoch, number) for number in numbers]
@@ -192,116 +213,102 @@ class Trainer:
         return _Work(parts, sum(tgt for _, tgt in sizes), sum(map(sum, sizes)), *where)
 
     def _update(self, work: _Work) -> Update:
-        step = self.course.step + 1
-        rate = learning_rate(step, self.config, self.width) * self.course.rate_cut
+        step = self.state.step + 1
         try:
-            return self.learner.update(step, rate, work.batches, work.n_tokens)
+            return self.learner.update(step, self._rate(step), work.batches, work.n_tokens)
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not isinstance(error, torch.OutOfMemoryError) and "memory" not in str(error):
                 raise
             shapes = ", ".join(f"{len(b.src)} x {b.src.size(1)}+{b.tgt_in.size(1)}" for b in work.batches)
             raise RunError(
-                f"out of memory at update {step}, on a batch of {shapes} positions; choose max_tokens below "
-                f"{self.recipe.batch.max_tokens} and accumulate above {self.config.accumulate} to train alike in less"
+                f"out of memory at update {step}, on a batch of {shapes} positions; lower max_tokens "
+                f"({self.recipe.batch.max_tokens}) and raise accumulate ({self.config.accumulate}) to train the same"
             ) from None
 
+    def _rate(self, step: int) -> float:
+        return learning_rate(step, self.config, self.width) * self.state.rate_cut
+
     def _account(self, update: Update, work: _Work, clock: _Clock) -> None:
-        course = self.course
-        course.step += 1
-        course.epoch, course.batch = work.epoch, work.batch
-        course.tokens += work.n_read
-        course.line_loss += update.loss
-        course.line_targets += work.n_tokens
+        state = self.state
+        state.step += 1
+        state.epoch, state.batch = work.epoch, work.batch
+        state.tokens += work.n_read
+        state.line_loss += update.loss
+        state.line_targets += work.n_tokens
         clock.tokens += work.n_read
         figures = {
-            "loss": course.line_loss / course.line_targets,
-            "lr": learning_rate(course.step, self.config, self.width) * course.rate_cut,
+            "loss": state.line_loss / state.line_targets,
+            "lr": self._rate(state.step),
             "tokens_per_s": clock.tokens / clock.seconds,
         }
-        self.report.advance(course.step, figures)
-        if course.step % self.config.log_every and course.step < self.config.max_updates:
+        for observer in self.observers:
+            observer.advance(state.step, figures)
+        if state.step % self.config.log_every and state.step < self.config.max_updates:
             return
-        course.seconds += clock.seconds
-        entry = {
-            "step": course.step,
-            "epoch": course.epoch,
-            "tokens": course.tokens,
-            **figures,
-            "norm": update.norm,
-            "seconds": course.seconds,
-        }
-        self._record("train", entry)
-        course.line_loss, course.line_targets = 0.0, 0
+        state.seconds += clock.seconds
+        entry = {"step": state.step, "epoch": state.epoch, "tokens": state.tokens, **figures}
+        self._record("train", {**entry, "norm": update.norm, "seconds": state.seconds})
+        state.line_loss, state.line_targets = 0.0, 0
         clock.restart()
 
-    def _look_and_save(self) -> None:
-        step, config = self.course.step, self.config
+    def _validate_and_save(self) -> None:
+        step, config = self.state.step, self.config
         at_end = step == config.max_updates
         if step % config.validate_every == 0 or at_end:
-            self._look()
+            self._validate()
         if step % config.checkpoint_every == 0 or at_end or self._is_out_of_patience():
-            self._save()
+            self.save()
 
-    def _look(self) -> None:
-        """Look at dev, and remember whether it is the best so far."""
+    def _validate(self) -> None:
+        """Validate, and keep the weights if they are the best so far."""
         weights = self.learner.weights()
-        course = self.course
+        state = self.state
         score = 0.0
         if self.world.is_first:
-            verdict = self.judge(weights)
-            score = self._score(verdict)
-            self._record("dev", verdict.entry(course.step))
-            self._tell(verdict)
-            write_report(self.out)
+            validation = self.validator.validate(weights)
+            score = self._goodness(validation)
+            self._record("dev", validation.entry(state.step))
+            _log.info("validation after update %d: %s", state.step, validation)
+            for sample in validation.samples:
+                _log.info("  %s\n  → %s\n  = %s", *sample)
+            for observer in self.observers:
+                observer.validated(self.out)
         score = self.world.sum(score)  # the first process knows, the others add nothing
-        if course.best is None or score > course.best:
-            course.best, course.best_step, course.waited = score, course.step, 0
+        state.metric = self.config.metric
+        if state.best is None or score > state.best:
+            state.best, state.best_step, state.waited = score, state.step, 0
             if self.world.is_first:
-                self._write_weights(self.out / _BEST, weights)
+                write_weights(self.out / BEST, weights, error=RunError)
         else:
-            course.waited += 1
+            state.waited += 1
 
-    def _score(self, verdict: Verdict) -> float:
-        return verdict.bleu if self.config.metric == "bleu" else -verdict.loss
-
-    def _tell(self, verdict: Verdict) -> None:
-        self.report.say(
-            f"dev after update {self.course.step}: perplexity {verdict.perplexity:.2f}, BLEU {verdict.bleu:.2f}"
-        )
-        for sample in verdict.samples:
-            self.report.say(f"  {sample.src}\n  → {sample.hypothesis}\n  = {sample.reference}")
+    def _goodness(self, validation: Validation) -> float:
+        return goodness(self.config.metric, validation.figures)
 
     def _is_out_of_patience(self) -> bool:
-        return 0 < self.config.patience <= self.course.waited
-
-    def _save(self) -> None:
-        tensors = self.learner.tensors()
-        if self.world.is_first:
-            folder = self.out / CHECKPOINTS
-            save_checkpoint(folder, self.course.step, tensors, asdict(self.course))
-            prune(folder, max(self.config.keep_checkpoints, self.config.average_last))
-        self.world.wait()
+        return 0 < self.config.patience <= self.state.waited
 
     def _roll_back(self, event: NotFinite, work: _Work) -> None:
-        """Go back to the last good state and take smaller steps from there, three times at most."""
-        course, bad_step = self.course, self.course.step + 1
-        pairs = [self.batches.place(course.epoch, pair) for batch in work.batches for pair in batch.pairs.tolist()]
-        what = f"update {bad_step} is no number ({event}); its pairs: {', '.join(pairs[:5])}, {len(pairs)} in all"
-        rollbacks, cut = course.rollbacks + 1, course.rate_cut / 2
+        """Return to the last checkpoint and continue with half the learning rate, at most three times."""
+        state, bad_step = self.state, self.state.step + 1
+        pairs = [self.batches.place(state.epoch, pair) for batch in work.batches for pair in batch.pairs.tolist()]
+        shown = f"{', '.join(pairs[:5])}{f' and {len(pairs) - 5} more' if len(pairs) > 5 else ''}"
+        what = f"loss or gradient is not finite at update {bad_step} ({event}); pairs in the batch: {shown}"
+        rollbacks, cut = state.rollbacks + 1, state.rate_cut / 2
         self._return_to(self._newest())
         if rollbacks > _MAX_ROLLBACKS:
             raise RunError(
-                f"{what}; it went back {_MAX_ROLLBACKS} times in vain, and is saved as of update {self.course.step}; "
-                "try a lower lr, a longer warmup or a clip_norm, and give --accept-changes"
+                f"{what}; gave up after {_MAX_ROLLBACKS} rollbacks; the state of update {self.state.step} is saved; "
+                "try a lower lr, a longer warmup or a smaller clip_norm (accept_changes=True)"
             )
-        self.course.rollbacks, self.course.rate_cut = rollbacks, cut
+        self.state.rollbacks, self.state.rate_cut = rollbacks, cut
         self._forget()
-        entry = {"step": self.course.step, "bad_step": bad_step, "parameter": event.parameter, "rate_cut": cut}
+        entry = {"step": self.state.step, "bad_step": bad_step, "parameter": event.parameter, "rate_cut": cut}
         self._record("rollback", entry)
-        self.report.say(f"{what}; back to update {self.course.step} with {cut:g} times the learning rate")
+        _log.warning("%s; back to update %d with %g times the learning rate", what, self.state.step, cut)
 
     def _finish(self) -> None:
-        """Choose the weights that the run ends with and write them as a model folder."""
+        """Choose the final weights and write them as a model folder."""
         average = average_checkpoints(newest_checkpoints(self.out / CHECKPOINTS, self.config.average_last))
         last = self.learner.weights()
         ema = self.learner.tensors().get("ema")
@@ -309,85 +316,80 @@ class Trainer:
             self.world.wait()
             return
         candidates: dict[str, Mapping[str, Tensor]] = {"last": last, "average": average}
-        if (self.out / _BEST).exists():
-            candidates["best"] = load_file(self.out / _BEST)
+        if (self.out / BEST).exists():
+            candidates["best"] = load_file(self.out / BEST)
         if ema is not None:
             candidates["ema"] = ema
         if self.config.choose != "auto":
             candidates = {self.config.choose: candidates[self.config.choose]}
-        verdicts = dict[str, Verdict]()
+        found = dict[str, Validation]()
         for name, weights in candidates.items():
-            twin = next((other for other in verdicts if _are_equal(candidates[other], weights)), None)
-            verdicts[name] = self.judge(weights) if twin is None else verdicts[twin]
-        chosen = max(verdicts, key=lambda name: self._score(verdicts[name]))
-        for name, verdict in verdicts.items():
-            self._record("end", {"weights": name, "chosen": name == chosen, **verdict.entry(self.course.step)})
-            self.report.say(f"{name}: dev perplexity {verdict.perplexity:.2f}, BLEU {verdict.bleu:.2f}")
-        search, verdict = self._choose_search(candidates[chosen], verdicts[chosen])
+            twin = next((other for other in found if _are_equal(candidates[other], weights)), None)
+            found[name] = self.validator.validate(weights) if twin is None else found[twin]
+        chosen = max(found, key=lambda name: self._goodness(found[name]))
+        for name, validation in found.items():
+            self._record("end", {"weights": name, "chosen": name == chosen, **validation.entry(self.state.step)})
+            _log.info("%s weights: validation %s", name, validation)
+        search, validation = self._choose_search(candidates[chosen], found[chosen])
         model = Transformer(self.learner.model.config).eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(candidates[chosen][name])
-        save_model(model, self.out, self._about(model, search, verdict))
-        self.judge.tokenizers.save(self.out)
-        write_whole(self.out / EXAMPLES, "".join(f"{text}\n" for text in self.judge.examples(_EXAMPLES)))
-        write_report(self.out)
-        write_card(self.out)
-        self.report.say(f"the {chosen} weights are now {self.out / WEIGHTS}")
+        save_model(model, self.out, self._about(model, search, validation))
+        self.validator.tokenizers.save(self.out)
+        examples = "".join(f"{text}\n" for text in self.validator.examples(_EXAMPLES))
+        write_text(self.out / EXAMPLES, examples, error=RunError)
+        for observer in self.observers:
+            observer.finished(self.out)
+        _log.info("wrote the %s weights to %s", chosen, self.out / WEIGHTS)
         self.world.wait()
 
-    def _choose_search(self, weights: Mapping[str, Tensor], verdict: Verdict) -> tuple[SearchConfig, Verdict]:
-        """Try whether a beam translates dev better than the greedy search of the run; it need not."""
+    def _choose_search(self, weights: Mapping[str, Tensor], greedy: Validation) -> tuple[SearchConfig, Validation]:
+        """Try whether beam search translates better than the greedy search of the run, which is not certain."""
         search = self.recipe.search
         if search.width > 1 or search.method != "beam":
-            return search, verdict
-        wide = search.model_copy(update={"width": _BEAM})
-        self.report.say(f"trying a beam of {_BEAM} on dev")
-        other = self.judge(weights, wide)
-        self.report.say(f"a beam of {_BEAM}: BLEU {other.bleu:.2f}")
-        return (wide, other) if other.bleu > verdict.bleu else (search, verdict)
+            return search, greedy
+        beam = search.model_copy(update={"width": _BEAM})
+        _log.info("trying beam size %d on the validation set", _BEAM)
+        other = self.validator.validate(weights, beam)
+        _log.info("beam size %d: %s", _BEAM, other)
+        metric = self.config.metric if METRICS[self.config.metric].score else "bleu"
+        return (beam, other) if goodness(metric, other.figures) > goodness(metric, greedy.figures) else (search, greedy)
 
-    def _about(self, model: Transformer, search: SearchConfig, verdict: Verdict) -> About:
-        """Say what the model folder will say of the run."""
+    def _about(self, model: Transformer, search: SearchConfig, validation: Validation) -> About:
+        """Return what the model folder says about the run."""
+        scores = {f"dev_{name}": round(score.value, 2) for name, score in validation.scores.items()}
         return About(
             src_lang=self.recipe.src_lang,
             tgt_lang=self.recipe.tgt_lang,
             lower_capitals=self.recipe.lower_capitals,
             search=search,
-            alignment=choose_head(model, list(zip(self.judge.sources, self.judge.targets, strict=True))),
-            tokenizer_sha256=tuple(tokenizer.sha256 for tokenizer in self.judge.tokenizers),
+            alignment=choose_head(model, list(zip(self.validator.sources, self.validator.targets, strict=True))),
+            tokenizer_sha256=tuple(tokenizer.sha256 for tokenizer in self.validator.tokenizers),
             training={
-                "updates": self.course.step,
-                "tokens": self.course.tokens,
-                "seconds": round(self.course.seconds),
-                "dev_perplexity": round(verdict.perplexity, 3),
-                "dev_bleu": round(verdict.bleu, 2),
-                "dev_bleu_signature": verdict.signature,
+                "updates": self.state.step,
+                "tokens": self.state.tokens,
+                "seconds": round(self.state.seconds),
+                "dev_perplexity": round(validation.perplexity, 3),
+                **scores,
+                "dev_bleu_signature": validation.scores["bleu"].signature,
             },
         )
 
     def _forget(self) -> None:
         if self.world.is_first:
-            self.metrics.cut(self.course.step)
+            self.metrics.cut(self.state.step)
 
     def _record(self, kind: str, entry: Mapping[str, Any]) -> None:
         if self.world.is_first:
             self.metrics.append(kind, entry)
-            self.board.record(kind, entry)
-            self.report.record(kind, entry)
-
-    def _write_weights(self, path: Path, weights: Mapping[str, Tensor]) -> None:
-        draft = path.with_name(f".{path.name}")
-        draft.touch()
-        mode = draft.stat().st_mode
-        save_file({name: tensor.contiguous().cpu() for name, tensor in weights.items()}, draft)
-        draft.chmod(mode)  # safetensors lets nobody but the owner read
-        draft.replace(path)
+        for observer in self.observers:
+            observer.record(kind, entry)
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Finish the update in hand when asked to stop; a second request stops at once."""
-        if self.world.size > 1:  # torchrun ends its workers by signal and starts them again
+        """Finish the current update when a signal asks to stop; a second signal stops at once."""
+        if self.world.size > 1:  # torchrun ends its workers by signal and restarts them
             yield
             return
 

@@ -1,4 +1,4 @@
-"""What dev says of a set of weights: perplexity, BLEU, and two sentences to read."""
+"""Validation of a set of weights: loss and perplexity, scores of translations, and two sentences to read."""
 
 from __future__ import annotations
 
@@ -14,65 +14,72 @@ from glassformer.config import ModelConfig, SearchConfig
 from glassformer.data.batches import collate
 from glassformer.data.pair import Pair
 from glassformer.errors import DataError
-from glassformer.evaluation.scores import bleu
+from glassformer.evaluation.scores import Score
 from glassformer.model.transformer import Transformer
 from glassformer.search.mbr import agreement
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.text.vocab import PAD
 from glassformer.training.loss import cross_entropy
+from glassformer.training.selection import METRICS
 from glassformer.translate.engines.torch import translate_ids
 
 _BATCH: Final = 64  # sentences
 
 
 class Sample(NamedTuple):
-    """A sentence of dev, its translation, and what it should be."""
+    """A validation sentence, its translation and its reference."""
 
     src: str
     hypothesis: str
     reference: str
 
 
-class Verdict(NamedTuple):
-    """What dev says."""
+class Validation(NamedTuple):
+    """The figures of a set of weights on the validation set."""
 
     loss: float  # per target token, without smoothing
-    bleu: float
-    signature: str
+    scores: dict[str, Score]  # by the metric's name
     samples: tuple[Sample, ...]
 
     @property
     def perplexity(self) -> float:
-        """How many words the model hesitates between."""
+        """The number of tokens that the model hesitates between."""
         return math.exp(min(self.loss, 100.0))
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """All figures by name, as in metrics.jsonl."""
+        scores = {name: score.value for name, score in self.scores.items()}
+        return {"loss": self.loss, "perplexity": self.perplexity, **scores}
+
     def entry(self, step: int) -> dict[str, Any]:
-        """Give a line for metrics.jsonl."""
-        return {
-            "step": step,
-            "loss": self.loss,
-            "perplexity": self.perplexity,
-            "bleu": self.bleu,
-            "signature": self.signature,
-            "samples": [sample._asdict() for sample in self.samples],
-        }
+        """Return a line of metrics.jsonl."""
+        samples = [sample._asdict() for sample in self.samples]
+        return {"step": step, **self.figures, "signature": self.scores["bleu"].signature, "samples": samples}
+
+    def __str__(self) -> str:
+        scores = (f"{METRICS[name].label} {score.value:.2f}" for name, score in self.scores.items())
+        return ", ".join((f"perplexity {self.perplexity:.2f}", *scores))
 
 
-class Judge:
-    """A copy of the model that only looks at dev; weights are lent to it."""
+class Validator:
+    """A validation set and a second model that measures weights on it."""
 
     def __init__(
         self,
         config: ModelConfig,
         dev: Sequence[Pair],
         tokenizers: Tokenizers,
+        *,
         search: SearchConfig,
         device: torch.device,
-        translated: int,
+        n_translated: int,
         tokenize: str,
     ) -> None:
         self.model = Transformer(config).to(device).eval()
-        self.tokenizers, self.search, self.tokenize = tokenizers, search, tokenize
+        for parameter in self.model.parameters():
+            parameter.data = torch.empty(0, device=device)  # `validate` lends it the weights
+        self.device, self.tokenizers, self.search, self.tokenize = device, tokenizers, search, tokenize
         sources = tokenizers.src.encode_batch([pair.src for pair in dev])
         targets = tokenizers.tgt.encode_batch([pair.tgt for pair in dev])
         limit = config.max_positions if config.positions != "none" else math.inf
@@ -80,28 +87,32 @@ class Judge:
         self.dev = list(compress(dev, fits))
         self.sources, self.targets = (list(compress(rows, fits)) for rows in (sources, targets))
         if not self.dev:
-            raise DataError(f"all {len(dev)} pairs of dev are longer than the model's max_positions={limit}")
-        count = min(translated, len(self.dev))
+            raise DataError(f"all {len(dev)} validation pairs are longer than the model's max_positions={limit}")
+        count = min(n_translated, len(self.dev))
         self.translated = [i * len(self.dev) // count for i in range(count)]  # evenly, as dev may be several files
 
     def examples(self, count: int) -> list[str]:
-        """Give some sources of dev, evenly spread, a line each."""
+        """Return up to `count` sources, evenly spread, each on one line."""
         step = -(-len(self.dev) // count)
         return [" ".join(pair.src.splitlines()) for pair in self.dev[::step]]
 
-    def __call__(self, weights: Mapping[str, Tensor], search: SearchConfig | None = None) -> Verdict:
-        """Measure `weights` on dev, searched as the recipe says or otherwise."""
+    def validate(self, weights: Mapping[str, Tensor], search: SearchConfig | None = None) -> Validation:
+        """Measure `weights`, with the recipe's search settings or others."""
         for name, parameter in self.model.named_parameters():
-            parameter.data = weights[name].to(parameter.device)  # lent, not copied
+            parameter.data = weights[name].to(self.device)  # lent, not copied
         hypotheses, search = [""] * len(self.translated), search or self.search
         for number, found in translate_ids(self.model, [self.sources[i] for i in self.translated], search):
             ways = [self.tokenizers.tgt.decode(way.tokens) for way in found]
             hypotheses[number] = max(zip(agreement(ways), ways, strict=True))[1] if search.method == "mbr" else ways[0]
-        asked = [self.dev[i] for i in self.translated]
-        score = bleu(hypotheses, [pair.tgt for pair in asked], self.tokenize)
-        shown = (len(asked) // 3, 2 * len(asked) // 3)
-        samples = tuple(Sample(asked[i].src, hypotheses[i], asked[i].tgt) for i in shown)
-        return Verdict(self._loss(), score.value, score.signature, samples)
+        pairs = [self.dev[i] for i in self.translated]
+        references = [pair.tgt for pair in pairs]
+        scores = {
+            name: metric.score(hypotheses, references, self.tokenize)
+            for name, metric in METRICS.items()
+            if metric.score
+        }
+        shown = (len(pairs) // 3, 2 * len(pairs) // 3)
+        return Validation(self._loss(), scores, tuple(Sample(pairs[i].src, hypotheses[i], pairs[i].tgt) for i in shown))
 
     @torch.inference_mode()
     def _loss(self) -> float:
@@ -109,10 +120,9 @@ class Judge:
         order = sorted(range(len(self.dev)), key=lambda i: (len(self.targets[i]), len(self.sources[i])))
         for start in range(0, len(order), _BATCH):
             numbers = order[start : start + _BATCH]
-            batch = collate(
-                [self.sources[i] for i in numbers], [self.targets[i] for i in numbers], self.model.start_id
-            ).to(self.model.output.weight.device)
-            hidden = self.model(batch.src, batch.tgt_in, batch.src_mask)
+            sources, targets = ([side[i] for i in numbers] for side in (self.sources, self.targets))
+            batch = collate(sources, targets, self.model.start_id).to(self.device)
+            hidden = self.model.hidden(batch.src, batch.tgt_in, batch.src_mask)
             is_token = batch.tgt_out != PAD
             output = self.model.output
             loss = cross_entropy(hidden[is_token], output.weight, output.bias, batch.tgt_out[is_token])

@@ -73,7 +73,7 @@ def log_probs_of(
 ) -> list[list[float]]:
     """Return the log-probability of each token of the targets, and of their end marks, given the sources."""
     batch = collate(sources, targets, model.start_id).to(model.output.weight.device)
-    hidden, _ = model.read(batch.tgt_in, model.start(model.encode(batch.src, batch.src_mask)))  # (B, T, D)
+    hidden = model.hidden(batch.src, batch.tgt_in, batch.src_mask)  # (B, T, D)
     is_token = batch.tgt_out != PAD  # (B, T)
     chunks = zip(torch.split(hidden[is_token], _ROWS), torch.split(batch.tgt_out[is_token], _ROWS), strict=True)
     given = [model.output(part).log_softmax(dim=-1).gather(1, ids.unsqueeze(1)).squeeze(1) for part, ids in chunks]

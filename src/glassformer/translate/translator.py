@@ -143,29 +143,14 @@ class Translator:
         *,
         search: SearchConfig | None = None,
         reference: str | None = None,
-        forced: Mapping[int, int] | None = None,
+        forced: Mapping[int, str | int] | None = None,
         node: int | None = None,
         name: str = "",
     ) -> Explanation:
         """Translate a sentence and record every number on the way; see `glassformer.explain`."""
-        from glassformer.explainer.document import EngineText
         from glassformer.explainer.explanation import explain
 
-        search = search or self.search
-        is_usual = not forced and node is None
-        engine = EngineText(self.engine_for(search), self.translate(text, search=search)) if is_usual else None
-        return explain(
-            self.model,
-            self.tokenizers,
-            self.read(text),
-            search,
-            about=self.about,
-            name=name,
-            reference=reference,
-            forced=forced,
-            node=node,
-            engine=engine,
-        )
+        return explain(self, text, search=search, reference=reference, forced=forced, node=node, name=name)
 
     @property
     def engine(self) -> str:

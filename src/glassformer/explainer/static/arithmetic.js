@@ -7,16 +7,16 @@ import { link, make, number, track } from './parts.js';
 import { say } from './words.js';
 
 const SHOWN = 8; // summands by name; the others are one number
+const BY_SIZE = ['add', 'mean', 'rotate']; // operations whose largest operand is followed
 
 // What the largest part of a number comes from: the address to follow it back to, or null.
 export function largestPart(trace, told) {
   const real = (operand) => (operand?.address && trace.parse(operand.address) ? operand.address : null);
   if (told.terms) {
-    const [first, second] = told.terms[0].factors;
-    return told.tensor.op === 'weighted_sum' ? real(second) : real(first);
+    return real(told.terms[0].factors[told.tensor.op === 'weighted_sum' ? 1 : 0]);
   }
   const bySize = [...told.operands].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  return real(told.tensor.op === 'add' || told.wants || told.tensor.op === 'mean' ? bySize[0] : told.operands[0]);
+  return real(told.wants || BY_SIZE.includes(told.tensor.op) ? bySize[0] : told.operands[0]);
 }
 
 export function arithmetic(trace, address, { names, trail, on }) {
@@ -24,9 +24,13 @@ export function arithmetic(trace, address, { names, trail, on }) {
   const told = explainCell(trace, found.name, found.index);
   const body = make('section.arithmetic', { 'aria-label': say('arithmetic') });
   if (trail.length) {
-    body.append(make('nav.trail', { 'aria-label': say('trail') }, make('span', say('trail')), trail.map((one) => make('a', { href: `#${one}` }, one)), make('button', { type: 'button', onclick: on.hopBack }, say('hopBack'))));
+    body.append(make('nav.trail', { 'aria-label': say('trail') },
+      make('span', say('trail')),
+      trail.map((one) => make('a', { href: `#${one}` }, one)),
+      make('button', { type: 'button', onclick: on.hopBack }, say('hopBack'))));
   }
-  body.append(make('h3', make('code', address), ' = ', number(told.value, address, undefined, { className: 'result', id: 'explained' })));
+  const result = number(told.value, address, undefined, { className: 'result', id: 'explained' });
+  body.append(make('h3', make('code', address), ' = ', result));
   const operation = trace.document.operations?.[told.tensor.op];
   body.append(make('p.hint', make('code', told.tensor.op), operation ? ` ${operation.says}` : ''));
   if (told.note) body.append(make('p', say(told.note)));
@@ -35,9 +39,14 @@ export function arithmetic(trace, address, { names, trail, on }) {
   if (told.wants) body.append(...withoutWeights(trace, told, on));
   const next = largestPart(trace, told);
   const shown = told.terms || told.wants ? [] : told.operands.slice(0, SHOWN);
-  if (shown.length) body.append(make('p.operands', say('comesFrom'), ' ', shown.map((operand, n) => [n ? ', ' : '', operand.address, ' = ', shownNumber(trace, operand)]), told.operands.length > SHOWN ? ' …' : ''));
+  if (shown.length) body.append(origins(trace, shown, told.operands.length > SHOWN));
   if (next) body.append(make('p', make('a.button.follow', { href: `#${next}` }, `↩ ${say('follow')}`)));
   return { element: body, operands: told.operands.map((operand) => operand.address) };
+}
+
+function origins(trace, operands, isPart) {
+  const origin = (operand, n) => [n ? ', ' : '', operand.address, ' = ', shownNumber(trace, operand)];
+  return make('p.operands', `${say('comesFrom')} `, operands.map(origin), isPart ? ' …' : '');
 }
 
 function shownNumber(trace, { value, address }) {
@@ -55,23 +64,32 @@ function line(trace, parts) {
 }
 
 function equation(trace, parts, told) {
-  return make('p.equation.big', line(trace, parts), ' = ', number(told.value, told.address, undefined, { className: 'result' }));
+  const result = number(told.value, told.address, undefined, { className: 'result' });
+  return make('p.equation.big', line(trace, parts), ' = ', result);
 }
 
 function summands(trace, told, names) {
   const top = told.terms.slice(0, SHOWN);
   const rest = told.terms.slice(SHOWN).reduce((sum, term) => sum + term.value, 0);
   const most = Math.max(...told.terms.map((term) => Math.abs(term.value)), 1e-12);
-  const product = (term) => `${term.factors.map((factor) => factor.address).join('*')}`;
-  const rows = top.map((term) => make('li', make('span.label', names(told.summands, Number(term.label))),
-    make('span.equation', line(trace, [term.factors[0], ' × ', term.factors[1]]), ' = ', number(term.value, product(term))),
+  const product = (term) => term.factors.map((factor) => factor.address).join('*');
+  const written = ({ factors: [a, b] }) => line(trace, [a, ' × ', b]);
+  const rows = top.map((term) => make('li',
+    make('span.label', names(told.summands, Number(term.label))),
+    make('span.equation', written(term), ' = ', number(term.value, product(term))),
     track(term.value / most)));
   const parts = top.flatMap((term, n) => [n ? ' + ' : '', { value: term.value, address: product(term) }]);
   const others = told.terms.length - top.length;
   if (others) parts.push(' + ', { value: rest, address: `rest(${told.address})` });
   for (const bias of told.extra) parts.push(' + ', bias);
-  const legend = [others ? `${say('rest', others)}: ${digits(rest)}` : '', told.extra.length ? `${say('bias')}: ${digits(told.extra[0].value)}` : ''].filter(Boolean).join(' · ');
-  return [make('p', say('sumOf', told.terms.length)), make('ul.bars.signed.terms', rows), legend ? make('p.hint', legend) : null, equation(trace, parts, told)].filter(Boolean);
+  const legend = told.extra.map((bias) => `${say('bias')}: ${digits(bias.value)}`);
+  if (others) legend.unshift(`${say('rest', others)}: ${digits(rest)}`);
+  return [
+    make('p', say('sumOf', told.terms.length)),
+    make('ul.bars.signed.terms', rows),
+    ...(legend.length ? [make('p.hint', legend.join(' · '))] : []),
+    equation(trace, parts, told),
+  ];
 }
 
 // A linear map without its weights: ask the live server for them, or show that the projection agrees.
@@ -83,9 +101,10 @@ function withoutWeights(trace, told, on) {
   const out = [];
   if (told.tensor.check) {
     const { input, output } = projections(trace, told.tensor, told.row);
-    out.push(make('p.equation', 'x · (Wᵀr) + b · r = ', number(input, `project(${told.tensor.in[0]}[${told.row}])`), make('span.hint', '   y · r = '), number(output, `project(${told.name}[${told.row}])`)));
+    out.push(make('p.equation',
+      'x · (Wᵀr) + b · r = ', number(input, `project(${told.tensor.in[0]}[${told.row}])`),
+      make('span.hint', '   y · r = '), number(output, `project(${told.name}[${told.row}])`)));
   }
-  const largest = [...told.operands].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, SHOWN);
-  out.push(make('p.operands', `${say('comesFrom')} `, largest.map((operand, n) => [n ? ', ' : '', operand.address, ' = ', shownNumber(trace, operand)]), ' …'));
-  return out;
+  const sorted = [...told.operands].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  return [...out, origins(trace, sorted.slice(0, SHOWN), true)];
 }

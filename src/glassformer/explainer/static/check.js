@@ -18,7 +18,7 @@ export function checkTensor(trace, tensor) {
     if (trace.document.weights?.[tensor.name]) {
       return compared(tensor, 'weights', stored, multiplied(trace, tensor), spread);
     }
-    if (tensor.check) return projected(trace, tensor, stored, spread);
+    if (tensor.check) return projected(trace, tensor, spread);
   }
   return { name: tensor.name, kind: 'given', most: 0, worst: null, isRight: true };
 }
@@ -28,19 +28,27 @@ function spreadOf(stored, tensor) {
   const recorded = tensor.stats?.[3];
   if (recorded > 0 && Number.isFinite(recorded)) return recorded;
   let most = 0;
-  for (const x of stored) if (Number.isFinite(x)) most = Math.max(most, Math.abs(x));
+  for (const x of stored) most = Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most;
   return most || 1;
 }
 
-function compared(tensor, kind, stored, expected, spread) {
-  let most = 0;
-  let worst = null;
-  for (let i = 0; i < stored.length; i++) {
-    if (stored[i] === expected[i]) continue;
-    const off = Math.abs(stored[i] - expected[i]);
-    if (!(off <= most)) [most, worst] = [Number.isNaN(off) ? Infinity : off, i];
+// The largest of n differences, and where it is; what is not a number is infinitely wrong.
+function largest(n, difference) {
+  let [most, worst] = [0, null];
+  for (let i = 0; i < n; i++) {
+    const off = difference(i);
+    if (off <= most) continue;
+    most = Number.isNaN(off) ? Infinity : off;
+    worst = i;
   }
-  return { name: tensor.name, kind, most, worst: worst === null ? null : indexOf(tensor.shape, worst), isRight: most <= ROUNDING * spread };
+  return { most, worst };
+}
+
+function compared(tensor, kind, stored, expected, spread) {
+  const difference = (i) => (stored[i] === expected[i] ? 0 : Math.abs(stored[i] - expected[i]));
+  const { most, worst } = largest(stored.length, difference);
+  const index = worst === null ? null : indexOf(tensor.shape, worst);
+  return { name: tensor.name, kind, most, worst: index, isRight: most <= ROUNDING * spread };
 }
 
 function multiplied(trace, tensor) {
@@ -81,15 +89,11 @@ export function projections(trace, tensor, row) {
   return { input: left, output: right };
 }
 
-function projected(trace, tensor, stored, spread) {
-  const rows = trace.tensors.get(tensor.in[0]).shape[0];
-  let most = 0;
-  let worst = null;
-  for (let row = 0; row < rows; row++) {
+function projected(trace, tensor, spread) {
+  const { most, worst } = largest(trace.tensors.get(tensor.in[0]).shape[0], (row) => {
     const { input, output } = projections(trace, tensor, row);
-    const off = Math.abs(input - output);
-    if (!(off <= most)) [most, worst] = [Number.isNaN(off) ? Infinity : off, row];
-  }
+    return Math.abs(input - output);
+  });
   const index = worst === null ? null : tensor.op === 'heads' ? [0, worst, 0] : [worst, 0];
   return { name: tensor.name, kind: 'projected', most, worst: index, isRight: most <= ROUNDING * spread };
 }
@@ -121,13 +125,14 @@ export async function checkAll(trace, tell) {
 // What a step says of its vocabulary (largest logits, log-sum-exp, log-probabilities) must follow from the logits.
 function checkSteps(trace) {
   if (!trace.has('out.logits')) return [];
-  let most = 0;
-  let worst = null;
-  trace.document.steps.forEach((step, t) => {
+  const { steps } = trace.document;
+  const { most, worst } = largest(steps.length, (t) => {
     const row = trace.row('out.logits', [t]);
-    const offs = [Math.abs(logSumExp(row) - step.lse), ...step.top.filter((w) => w.logit !== null).map((w) => Math.abs(row[w.id] - w.logit))];
-    for (const off of offs) if (!(off <= most)) [most, worst] = [off, [t, step.chosen]];
+    const known = steps[t].top.filter((word) => word.logit !== null);
+    const logits = known.map((word) => Math.abs(row[word.id] - word.logit));
+    return Math.max(Math.abs(logSumExp(row) - steps[t].lse), ...logits);
   });
-  const spread = trace.tensors.get('out.logits').stats[3] || 1;
-  return [{ name: 'steps', kind: 'recomputed', most, worst, at: 'out.logits', isRight: most <= ROUNDING * spread }];
+  const isRight = most <= ROUNDING * (trace.tensors.get('out.logits').stats[3] || 1);
+  const index = worst === null ? null : [worst, steps[worst].chosen];
+  return [{ name: 'steps', kind: 'recomputed', most, worst: index, at: 'out.logits', isRight }];
 }

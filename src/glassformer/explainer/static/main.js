@@ -5,8 +5,8 @@ import { openTrace } from './trace.js';
 import { checkAll } from './check.js';
 import { draw, formula, make, number, table } from './parts.js';
 import { readPalette } from './matrix.js';
-import { currentLanguage, say, setLanguage, STATIONS, textOf } from './words.js';
-import { homeOf, label, matching, pathOf, renderStation, View } from './stations.js';
+import { BOXES, currentLanguage, homeOf, placeOf, say, setLanguage, stationFor, STATIONS } from './words.js';
+import { drawStation, label, matching, pathOf, View } from './stations.js';
 import { arithmetic } from './arithmetic.js';
 
 const LIVE = document.documentElement.hasAttribute('data-live');
@@ -14,7 +14,11 @@ const $ = (id) => document.getElementById(id);
 const first = (what) => document.querySelector(what);
 const all = (what) => document.querySelectorAll(what);
 
-const state = { station: 0, layer: 0, head: 0, t: 0, i: 0, depth: 1, pin: null, node: null, temperature: 1, topK: 0, trail: [], find: '' };
+// Where we are: the place of the station in the table, layer, head, step and source position; what is pinned.
+const state = {
+  ...{ station: 0, layer: 0, head: 0, t: 0, i: 0, depth: 1 },
+  ...{ pin: null, node: null, trail: [], temperature: 1, topK: 0, find: '' },
+};
 let trace = null;
 let explained = { address: null, operands: [] }; // the number whose arithmetic stands on the page
 let checks = { results: [], isDone: false };
@@ -33,25 +37,32 @@ const on = {
   },
   traceNode: (n) => (LIVE ? ask({ node: n }) : tell(say('needsLive'))),
   summarise,
-  hopBack: () => state.trail.length && go({ pin: state.trail.at(-1), depth: 3, trail: state.trail.slice(0, -1) }, true),
+  hopBack: () => {
+    const [pin, trail] = [state.trail.at(-1), state.trail.slice(0, -1)];
+    if (pin) go({ pin, depth: 3, trail }, true);
+  },
   weights: LIVE ? fetchWeights : null,
 };
 
 // ---- where we are
 
-function sideOf(station) {
-  return station >= 16 ? 'dec' : 'enc';
+function limits() {
+  const { n_encoder_layers, n_decoder_layers, n_heads } = trace.config;
+  const isDecoder = ['dec', 'out'].includes(STATIONS[state.station]?.side);
+  const layer = isDecoder ? n_decoder_layers : n_encoder_layers;
+  return { station: STATIONS.length, layer, head: n_heads, t: trace.nSteps, i: trace.nSource };
 }
 
-function limits() {
-  const { config } = trace;
-  return { station: STATIONS.length, layer: sideOf(state.station) === 'enc' ? config.n_encoder_layers : config.n_decoder_layers, head: config.n_heads, t: trace.nSteps, i: trace.nSource };
+// What was followed to come to a number: one more hop if it is an operand of the number that was explained.
+function trailTo(pin) {
+  return pin && explained.address && explained.operands.includes(pin) ? [...state.trail, explained.address] : [];
 }
 
 function go(changes, isNew = false) {
   const moved = ['t', 'i', 'head', 'layer'].filter((key) => key in changes && changes[key] !== state[key]);
-  if ('station' in changes && changes.station !== state.station && !('pin' in changes)) changes = { ...changes, pin: null, trail: [] };
-  if ('pin' in changes && changes.pin !== state.pin && !('trail' in changes)) changes.trail = explained.operands.includes(changes.pin) && explained.address ? [...state.trail, explained.address] : [];
+  const isOther = (key) => key in changes && changes[key] !== state[key];
+  if (isOther('station') && !('pin' in changes)) changes = { ...changes, pin: null, trail: [] };
+  if (isOther('pin') && !('trail' in changes)) changes.trail = trailTo(changes.pin);
   Object.assign(state, changes);
   for (const [key, limit] of Object.entries(limits())) state[key] = Math.max(0, Math.min(limit - 1, state[key] || 0));
   if (moved.length && state.pin) state.pin = follow(state.pin, moved);
@@ -74,7 +85,7 @@ function followLink(event) {
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || link.id === 'skip') return;
   event.preventDefault();
   if (link.dataset.station) {
-    travel(Number(link.dataset.station) - state.station);
+    travel(placeOf(link.dataset.station));
     if (innerWidth <= 1100) $('map-holder').open = false;
     return;
   }
@@ -113,17 +124,27 @@ function enter(address, toStation) {
 function hashOf() {
   if (state.pin) {
     const home = homeOf(trace.parse(state.pin).name);
-    const extra = [home === state.station ? '' : `&station=${state.station}`, state.depth === 3 ? '' : `&depth=${state.depth}`, /^(dec|out)/.test(state.pin) || !state.t ? '' : `&t=${state.t}`];
-    return state.pin + extra.join('');
+    const isTarget = /^(dec|out)/.test(state.pin);
+    return [
+      state.pin,
+      home === state.station ? '' : `&station=${STATIONS[state.station].slug}`,
+      state.depth === 3 ? '' : `&depth=${state.depth}`,
+      isTarget || !state.t ? '' : `&t=${state.t}`,
+    ].join('');
   }
   const { station, layer, head, t, i, depth } = state;
-  return Object.entries({ station, layer, head, t, i, depth: depth === 1 ? 0 : depth }).filter(([key, value]) => value || key === 'station').map(([key, value]) => `${key}=${value}`).join('&');
+  const where = Object.entries({ layer, head, t, i, depth: depth === 1 ? 0 : depth }).filter(([, value]) => value);
+  return [STATIONS[station].slug, ...where.map(([key, value]) => `${key}=${value}`)].join('&');
 }
+
+// A hash is a station's slug or an address, and perhaps more: `scores&head=1`, `enc.0.self.h1.q[2,3]&station=scores`.
+// Older pages named stations by number: `station=5`.
 
 function readHash(hash = location.hash) {
   const parts = decodeURIComponent(hash.slice(1)).split('&').filter(Boolean);
-  const address = parts[0] && !parts[0].includes('=') ? parts.shift() : null;
-  const given = Object.fromEntries(parts.map((part) => part.split('=')));
+  const name = parts[0] && !parts[0].includes('=') ? parts.shift() : null;
+  const address = placeOf(name) < 0 ? name : null;
+  const given = { station: name, ...Object.fromEntries(parts.map((part) => part.split('='))) };
   const before = state.pin;
   state.pin = null;
   if (address && trace.parse(address)) {
@@ -132,51 +153,64 @@ function readHash(hash = location.hash) {
     state.depth = isNumber ? 3 : 1;
   } else if (address) tell(`${address}?`);
   else Object.assign(state, { layer: 0, head: 0, t: 0, i: 0, depth: 1 });
-  for (const key of ['station', 'layer', 'head', 't', 'i', 'depth', 'node']) if (/^\d+$/.test(given[key] ?? '')) state[key] = Number(given[key]);
+  if (placeOf(given.station) >= 0) state.station = placeOf(given.station);
+  for (const key of ['layer', 'head', 't', 'i', 'depth', 'node']) {
+    if (/^\d+$/.test(given[key] ?? '')) state[key] = Number(given[key]);
+  }
   for (const [key, limit] of Object.entries(limits())) state[key] = Math.min(limit - 1, state[key]);
   state.depth = Math.max(1, Math.min(3, state.depth));
   if (state.pin !== before) {
     const at = state.trail.indexOf(state.pin);
-    if (at >= 0) state.trail = state.trail.slice(0, at);
-    else state.trail = state.pin && explained.operands.includes(state.pin) ? [...state.trail, explained.address] : [];
+    state.trail = at >= 0 ? state.trail.slice(0, at) : trailTo(state.pin);
   }
 }
 
 // ---- what is seen
 
-function render() {
+// Where the focus can go back to when the station is drawn anew.
+function focused() {
   const focus = document.activeElement;
-  const isInside = $('station').contains(focus);
-  const kept = isInside && [focus.id && `#${focus.id}`, focus.dataset.node && '.node.chosen', focus.dataset.address && `#station [data-address="${CSS.escape(focus.dataset.address)}"][tabindex="0"]`, focus.role === 'gridcell' && '#station [role=gridcell][tabindex="0"]', focus.matches('.follow') && '.follow'];
+  if (!$('station').contains(focus)) return [];
+  const { node, address } = focus.dataset;
+  return [
+    focus.id && `#${focus.id}`,
+    node && '.node.chosen',
+    address && `#station [data-address="${CSS.escape(address)}"][tabindex="0"]`,
+    focus.role === 'gridcell' && '#station [role=gridcell][tabindex="0"]',
+    focus.matches('.follow') && '.follow',
+  ].filter(Boolean);
+}
+
+function render() {
+  const kept = focused();
   renderHeader();
   renderMap();
   const view = new View(trace, state, on);
-  const about = STATIONS[state.station];
-  const text = textOf(about);
-  const content = renderStation(view);
+  const about = stationFor(STATIONS[state.station], trace.config);
+  const content = drawStation(view);
   const target = state.pin ?? view.main;
   const tensor = target ? trace.parse(target)?.tensor : null;
   explained = { address: null, operands: [] };
   let worked = null;
   if (state.depth === 3 && target && trace.parse(target)) {
-    const names = (kind, n) => (kind === 'src' ? view.source[n] : kind === 'tgt' ? view.target[n] : `${say('channel')} ${n}`);
+    const names = (kind, n) => ({ src: view.source, tgt: view.target })[kind]?.[n] ?? `${say('channel')} ${n}`;
     const told = arithmetic(trace, target, { names, trail: state.trail, on });
     explained = { address: target, operands: told.operands };
     worked = told.element;
   } else if (state.depth === 3) worked = make('p.hint', say('nothingPinned'));
-  $('number').textContent = about.id;
-  $('title').textContent = text.title;
-  $('idea').textContent = text.idea;
-  renderChoices();
+  $('number').textContent = about.number;
+  $('title').textContent = about.title;
+  $('idea').textContent = about.idea;
+  renderChoices(about);
   $('station').replaceChildren(...[worked, ...content].filter(Boolean));
   if (view.summary !== null) summarise(view.summary);
   const node = first('.tree .node.chosen');
   if (node) node.closest('.tree').scrollLeft = node.offsetLeft - node.closest('.tree').clientWidth / 2;
-  renderAside(about, text, tensor);
+  renderAside(about, tensor);
   renderFooter(target, tensor);
   paintAll();
-  if (kept && !$('station').contains(document.activeElement)) kept.map((what) => what && first(what)).find(Boolean)?.focus({ preventScroll: true });
-  document.title = `${about.id} ${text.title} · ${trace.document.run.src.slice(0, 40)}`;
+  if (!$('station').contains(document.activeElement)) kept.map(first).find(Boolean)?.focus({ preventScroll: true });
+  document.title = `${about.number} ${about.title} · ${trace.document.run.src.slice(0, 40)}`;
 }
 
 function paintAll() {
@@ -194,21 +228,12 @@ function tell(text) {
 
 function renderHeader() {
   const { tokens, steps, run, beam, model } = trace.document;
-  const chips = (row, list, lang, key, kind) => {
-    if (row.shows !== trace) row.replaceChildren(...list.map((token, n) => make('button.chip', { type: 'button', lang: lang || null, dir: 'auto', onclick: () => go({ [key]: n }) }, label(token))));
-    [...row.children].forEach((one, n) => {
-      const isNow = n === state[key];
-      one.className = `chip ${kind} ${isNow ? 'chosen' : kind === 'tgt' && n > state.t ? 'later' : ''} ${list[n].mark ? 'mark' : ''} ${kind === 'tgt' && run.forced.some(([t]) => t === n) ? 'forced' : ''}`;
-      one.ariaPressed = String(isNow);
-      one.tabIndex = isNow ? 0 : -1;
-    });
-    if (row.shows !== trace || row.at !== state[key]) row.scrollTop = row.children[state[key]].offsetTop - row.offsetTop - 20;
-    Object.assign(row, { shows: trace, at: state[key] });
-  };
-  chips($('source'), tokens.src, model.src_lang, 'i', 'src');
-  chips($('target'), tokens.tgt.slice(1), model.tgt_lang, 't', 'tgt');
+  renderSentence($('source'), tokens.src, model.src_lang, 'i');
+  renderSentence($('target'), tokens.tgt.slice(1), model.tgt_lang, 't');
   const other = state.node !== null && state.node !== run.node && beam[state.node];
-  $('other').replaceChildren(...(other ? [`${say('hypothesis')}: `, make('span', { lang: model.tgt_lang || null, dir: 'auto' }, pathOf(beam, other).map(label).join(' '))] : []));
+  const text = other ? pathOf(beam, other).map(label).join(' ') : '';
+  const span = make('span', { lang: model.tgt_lang || null, dir: 'auto' }, text);
+  $('other').replaceChildren(...(other ? [`${say('hypothesis')}: `, span] : []));
   Object.assign($('scrubber'), { max: steps.length - 1, value: state.t });
   $('scrubber').setAttribute('aria-valuetext', `${state.t}: ${label(tokens.tgt[state.t + 1])}`);
   $('count').textContent = `t = ${state.t} / ${steps.length - 1}`;
@@ -218,101 +243,163 @@ function renderHeader() {
   $('beam').value = [...$('beam').options].some((option) => option.value === String(current)) ? current : run.node;
 }
 
-function renderChoices() {
-  const { station, layer, head } = state;
-  $('layer').textContent = `${layer} / ${limits().layer - 1}`;
-  $('head').textContent = `${head} / ${trace.config.n_heads - 1}`;
-  $('layers').disabled = !((station > 3 && station < 15) || (station > 16 && station < 22));
-  $('heads').disabled = !((station > 3 && station < 12) || station === 17 || station === 19);
+// The tokens of a sentence as buttons; the one at state[key] is chosen.
+function renderSentence(row, list, lang, key) {
+  const isTarget = key === 't';
+  const button = (token, n) => {
+    const choose = () => go(isTarget ? { t: n } : { i: n });
+    return make('button.chip', { type: 'button', lang: lang || null, dir: 'auto', onclick: choose }, label(token));
+  };
+  const isNew = row.shows !== trace;
+  if (isNew) row.replaceChildren(...list.map(button));
+  [...row.children].forEach((one, n) => {
+    const isNow = n === state[key];
+    const isForced = isTarget && trace.document.run.forced.some(([t]) => t === n);
+    const kinds = { tgt: isTarget, src: !isTarget, chosen: isNow, mark: list[n].mark, forced: isForced };
+    kinds.later = isTarget && n > state.t;
+    for (const [kind, isSo] of Object.entries(kinds)) one.classList.toggle(kind, Boolean(isSo));
+    one.ariaPressed = String(isNow);
+    one.tabIndex = isNow ? 0 : -1;
+  });
+  if (isNew || row.at !== state[key]) row.scrollTop = row.children[state[key]].offsetTop - row.offsetTop - 20;
+  Object.assign(row, { shows: trace, at: state[key] });
+}
+
+function renderChoices({ needs = [] }) {
+  $('layer').textContent = `${state.layer} / ${limits().layer - 1}`;
+  $('head').textContent = `${state.head} / ${trace.config.n_heads - 1}`;
+  $('layers').disabled = !needs.includes('layer');
+  $('heads').disabled = !needs.includes('head');
   for (const depth of [1, 2, 3]) $(`depth${depth}`).setAttribute('aria-pressed', String(state.depth === depth));
   $('previous').disabled = state.station === 0;
   $('next').disabled = state.station === STATIONS.length - 1;
-  $('jump').value = state.station;
+  $('jump').value = STATIONS[state.station].slug;
 }
 
 // Figure 1 of the paper as boxes, each with its address and its stations.
 function renderMap() {
   if ($('map').dataset.language !== currentLanguage()) buildMap();
   const view = new View(trace, state, on);
-  for (const box of all('#map [data-part]')) box.querySelector('code').textContent = box.dataset.part.replace(/^(enc|dec)\.\*/, (_, side) => view.at(side));
+  for (const box of all('#map [data-part]')) {
+    box.querySelector('code').textContent = box.dataset.part.replace(/^(enc|dec)\.\*/, (_, side) => view.at(side));
+  }
   for (const one of all('#map a')) {
-    const isHere = Number(one.dataset.station) === state.station;
+    const isHere = one.dataset.station === STATIONS[state.station].slug;
     one.ariaCurrent = isHere ? 'page' : null;
     if (!isHere) continue;
     for (const box of all('#map .box')) box.classList.toggle('here', box.contains(one));
     const nav = one.closest('nav');
     const [inner, outer] = [one.getBoundingClientRect(), nav.getBoundingClientRect()];
-    if (nav.scrollHeight > nav.clientHeight) nav.scrollTop += Math.min(0, inner.top - outer.top - 60) + Math.max(0, inner.bottom - outer.bottom + 30);
+    const by = Math.min(0, inner.top - outer.top - 60) + Math.max(0, inner.bottom - outer.bottom + 30);
+    if (nav.scrollHeight > nav.clientHeight) nav.scrollTop += by;
   }
   drawArrow();
 }
 
 function buildMap() {
-  const box = (title, part, stations, className = '') => make('div', { className: `box ${className} ${stations.length > 1 ? 'many' : ''}`, 'data-part': part }, make('span.name', title), make('code', part), make('span.stops', stations.map((n) => {
-    const text = textOf(STATIONS[n]);
-    return make('a', { href: `#station=${n}`, 'data-station': n, title: `${n} ${text.title}`, 'aria-label': `${n} ${text.title}` }, String(n));
-  })));
-  const name = (n) => textOf(STATIONS[n]).title;
   const { config } = trace;
-  const norm = config.norm === 'pre' ? 'Norm, add' : 'Add & norm';
+  const language = currentLanguage();
+  const titleOf = (station) => `${station.number} ${stationFor(station, config).title}`;
+  const stop = (station) => {
+    const [title, slug] = [titleOf(station), station.slug];
+    return make('a', { href: `#${slug}`, 'data-station': slug, title, 'aria-label': title }, String(station.number));
+  };
+  const draws = ({ side, box, part, ...titles }) => {
+    const title = (titles[config.norm] ?? titles)[language];
+    const stations = STATIONS.filter((one) => one.side === side && one.box === box);
+    const properties = { className: stations.length > 1 && 'many', 'data-part': part, 'data-box': `${side}.${box}` };
+    return make('div.box', properties, make('span.name', title), make('code', part),
+      make('span.stops', stations.map(stop)));
+  };
+  const boxes = (...sides) => BOXES.filter(({ side }) => sides.includes(side));
+  const tower = (name, layers, ...sides) => {
+    const all = boxes(...sides);
+    const first = all.findIndex(({ part }) => part.includes('*'));
+    const last = all.findLastIndex(({ part }) => part.includes('*')) + 1;
+    return make(`div.tower.${name}`, all.slice(0, first).map(draws),
+      make('div.stack', make('span.times', `× ${layers}`), all.slice(first, last).map(draws)),
+      all.slice(last).map(draws));
+  };
   $('map').replaceChildren(
     draw('svg', { id: 'arrow', 'aria-hidden': 'true' }),
-    make('div.tower.enc', box(name(1), 'enc.ids', [1]), box(`${name(2)} + PE`, 'enc.sum', [2, 3]),
-      make('div.stack', make('span.times', `× ${config.n_encoder_layers}`), box('Self-attention', 'enc.*.self', [4, 5, 6, 7, 8, 9, 10, 11], 'attention'), box(norm, 'enc.*.norm1', [12]), box('Feed-forward', 'enc.*.ff', [13]), box(norm, 'enc.*.norm2', [14])),
-      box(say('memory'), 'memory', [15], 'memory')),
-    make('div.tower.dec', box(name(16), 'dec.sum', [16]),
-      make('div.stack', make('span.times', `× ${config.n_decoder_layers}`), box('Masked self-att.', 'dec.*.self', [17], 'attention'), box(norm, 'dec.*.norm1', [18]), box('Cross-attention', 'dec.*.cross', [19], 'attention cross'), box(norm, 'dec.*.norm2', [20]), box(`FFN, ${norm}`, 'dec.*.ff', [21])),
-      box(name(22), 'out.logits', [22]), box('Softmax', 'out.probs', [23]), box(name(24), 'beam', [24, 25, 26, 27])),
-    make('div.whole', box(name(0), 'glassformer', [0])));
-  $('jump').replaceChildren(...STATIONS.map((one) => make('option', { value: one.id }, `${one.id} ${textOf(one).title}`)));
-  $('map').dataset.language = currentLanguage();
+    tower('enc', config.n_encoder_layers, 'enc'),
+    tower('dec', config.n_decoder_layers, 'dec', 'out'),
+    make('div.whole', boxes('all').map(draws)));
+  $('jump').replaceChildren(...STATIONS.map((one) => make('option', { value: one.slug }, titleOf(one))));
+  $('map').dataset.language = language;
 }
 
 function drawArrow() {
-  const [from, to, map] = [first('.box.memory'), first('.box.cross'), $('map')].map((element) => element?.getBoundingClientRect());
+  const boxes = [first('[data-box="enc.memory"]'), first('[data-box="dec.cross"]'), $('map')];
+  const [from, to, map] = boxes.map((element) => element?.getBoundingClientRect());
   if (!from?.width) return;
-  const [x1, y1, x2, y2] = [from.right - map.left, from.top + from.height / 2 - map.top, to.left - map.left - 1, to.top + to.height / 2 - map.top];
-  $('arrow').replaceChildren(draw('path', { d: `M ${x1} ${y1} H ${(x1 + x2) / 2} V ${y2} H ${x2} m -5 -4 l 5 4 l -5 4` }));
+  const [x1, x2] = [from.right - map.left, to.left - map.left - 1];
+  const [y1, y2] = [from, to].map((box) => box.top + box.height / 2 - map.top);
+  const d = `M ${x1} ${y1} H ${(x1 + x2) / 2} V ${y2} H ${x2} m -5 -4 l 5 4 l -5 4`;
+  $('arrow').replaceChildren(draw('path', { d }));
 }
 
-function renderAside(about, text, tensor) {
-  const operation = tensor ? trace.document.operations?.[tensor.op] : null;
-  $('formula').replaceChildren(make('h3', say('formula')), formula(about.formula.replace(trace.config.norm === 'pre' && 'x + sublayer', 'x; x + sublayer(y)')));
-  $('words').replaceChildren(make('h3', say('words')), make('p', text.words));
-  $('code').replaceChildren(...(tensor ? [make('h3', say('code')), make('p.hint', tensor.code), make('pre', { tabindex: '0' }, tensor.line), ...(operation ? [make('p.hint', `${tensor.op} · ${operation.code}`), make('pre', { tabindex: '0' }, operation.source)] : [])] : []));
-  $('notes').replaceChildren(...(text.erratum ? [make('h3', say('notes')), make('p', text.erratum)] : []));
-  $('notes').hidden = !text.erratum;
+function renderAside(about, tensor) {
+  const operation = tensor && trace.document.operations?.[tensor.op];
+  const isPre = trace.config.norm === 'pre';
+  const written = isPre ? about.formula.replace('x + sublayer', 'x; x + sublayer(y)') : about.formula;
+  const listing = (where, lines) => [make('p.hint', where), make('pre', { tabindex: '0' }, lines)];
+  $('formula').replaceChildren(make('h3', say('formula')), formula(written));
+  $('words').replaceChildren(make('h3', say('words')), make('p', about.words));
+  $('code').replaceChildren(
+    ...(tensor ? [make('h3', say('code')), ...listing(tensor.code, tensor.line)] : []),
+    ...(operation ? listing(`${tensor.op} · ${operation.code}`, operation.source) : []));
+  $('slip').replaceChildren(make('h3', say('slip')), make('p', about.slip ?? ''));
+  $('slip').hidden = !about.slip;
 }
 
 function renderFooter(target, tensor) {
-  $('where').textContent = target && trace.parse(target) ? `${target} = ${digits(trace.at(target))}` : '';
-  $('shape').replaceChildren(...(tensor ? [`${say('shape')} ${tensor.shape.join(' × ')} (${tensor.axes.join(', ')})`] : []));
+  $('where').textContent = tensor ? `${target} = ${digits(trace.at(target))}` : '';
+  $('shape').textContent = tensor ? `${say('shape')} ${tensor.shape.join(' × ')} (${tensor.axes.join(', ')})` : '';
   $('unpin').hidden = !state.pin;
 }
 
 function renderBadge() {
-  const bad = checks.results.filter((one) => !one.isRight);
-  const checked = checks.results.filter((one) => one.kind !== 'given' && one.kind !== 'derived');
+  const { results, isDone } = checks;
+  const bad = results.filter((one) => !one.isRight);
+  const checked = results.filter((one) => one.kind !== 'given' && one.kind !== 'derived');
   const most = Math.max(0, ...checked.map((one) => one.most));
   const badge = $('badge');
-  badge.dataset.state = bad.length ? 'bad' : checks.isDone ? 'good' : 'busy';
-  badge.replaceChildren(...(bad.length ? [`✗ ${bad.length} ${say('checkFailed')}`] : checks.isDone ? [`✓ ${checked.length} ${say('checked')}`, make('span.long', `, |Δ| ≤ ${tiny(most)}`)] : [say('checking')]));
-  if (!checks.isDone) return;
-  const kinds = ['recomputed', 'projected', 'weights', 'given', 'derived'].map((kind) => [kind, checks.results.filter((one) => one.kind === kind).length]);
+  badge.dataset.state = bad.length ? 'bad' : isDone ? 'good' : 'busy';
+  if (bad.length) badge.replaceChildren(`✗ ${bad.length} ${say('checkFailed')}`);
+  else if (!isDone) badge.replaceChildren(say('checking'));
+  else badge.replaceChildren(`✓ ${checked.length} ${say('checked')}`, make('span.long', `, |Δ| ≤ ${tiny(most)}`));
+  if (!isDone) return;
+  const kinds = ['recomputed', 'projected', 'weights', 'given', 'derived'].map((kind) => {
+    const n = results.filter((one) => one.kind === kind).length;
+    return n > 0 && make('li', `${n} × ${say(kind)}`);
+  });
   const rows = checked.sort((a, b) => a.isRight - b.isRight || b.most - a.most).slice(0, 60).map((one) => {
-    const name = one.at ?? one.name;
-    const address = one.worst ? trace.address(name, one.worst) : '';
-    return { className: one.isRight ? '' : 'bad', cells: [`${one.isRight ? '✓' : '✗'} ${one.name}`, number(one.most, `max|Δ|(${one.name})`, tiny(one.most)), make('a', { href: `#${address}` }, address)] };
+    const address = one.worst ? trace.address(one.at ?? one.name, one.worst) : '';
+    const difference = number(one.most, `max|Δ|(${one.name})`, tiny(one.most));
+    const cells = [`${one.isRight ? '✓' : '✗'} ${one.name}`, difference, make('a', { href: `#${address}` },
+      address)];
+    return { className: one.isRight ? '' : 'bad', cells };
   });
   $('checks').replaceChildren(
-    make('p', say('checkIntro')), make('b', bad.length ? say('checkBad', bad.length) : say('checkSay', checked.length, tiny(most))),
-    make('ul', kinds.map(([kind, n]) => n > 0 && make('li', `${n} × ${say(kind)}`))), table(['tensor', 'difference', 'where'].map((key) => say(key)), rows));
+    make('p', say('checkIntro')),
+    make('b', bad.length ? say('checkBad', bad.length) : say('checkSay', checked.length, tiny(most))),
+    make('ul', kinds),
+    table(['tensor', 'difference', 'where'].map((key) => say(key)), rows));
 }
 
 // ---- keys, buttons, the live server
 
-function travel(by) {
-  go({ station: state.station + by, depth: Math.min(2, state.depth) }, true);
+function travel(station) {
+  go({ station, depth: Math.min(2, state.depth) }, true);
+}
+
+function next() {
+  travel(state.station + 1);
+}
+
+function previous() {
+  travel(state.station - 1);
 }
 
 function unpin() {
@@ -320,16 +407,35 @@ function unpin() {
 }
 
 function by(key, amount) {
-  return () => go({ [key]: state[key] + amount });
+  return () => {
+    const changes = {};
+    changes[key] = state[key] + amount;
+    go(changes);
+  };
 }
 
 function keydown(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || first('dialog[open]')) return;
   const field = event.target.closest('input, select, textarea');
-  if (field && !(field.type === 'range' && !event.key.startsWith('Arrow') && event.key !== 'Home' && event.key !== 'End')) return;
+  const isSliding = /^(Arrow|Home$|End$)/.test(event.key);
+  if (field && (field.type !== 'range' || isSliding)) return;
   const actions = {
-    ArrowLeft: by('t', -1), ArrowRight: by('t', 1), '[': by('layer', -1), ']': by('layer', 1), ',': by('head', -1), '.': by('head', 1), n: () => travel(1), p: () => travel(-1),
-    1: () => go({ depth: 1 }), 2: () => go({ depth: 2 }), 3: () => go({ depth: 3 }), Enter: () => go({ depth: 3 }), f: force, '?': () => $('key-dialog').showModal(), Escape: unpin, Backspace: on.hopBack,
+    ArrowLeft: by('t', -1),
+    ArrowRight: by('t', 1),
+    '[': by('layer', -1),
+    ']': by('layer', 1),
+    ',': by('head', -1),
+    '.': by('head', 1),
+    n: next,
+    p: previous,
+    1: () => go({ depth: 1 }),
+    2: () => go({ depth: 2 }),
+    3: () => go({ depth: 3 }),
+    Enter: () => go({ depth: 3 }),
+    f: force,
+    '?': () => $('key-dialog').showModal(),
+    Escape: unpin,
+    Backspace: on.hopBack,
   };
   if (!(event.key in actions)) return;
   if (event.key === 'Enter' && event.target.closest('a, button, summary')) return;
@@ -352,7 +458,11 @@ async function ask(wish) {
   document.body.classList.add('busy');
   try {
     const { src, forced } = trace?.document.run ?? { src: '', forced: [] };
-    const response = await fetch(`api/trace${location.search}`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ text: src, forced, ...wish }) });
+    const response = await fetch(`api/trace${location.search}`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ text: src, forced, ...wish }),
+    });
     const answer = await response.json();
     if (!response.ok) throw new Error(answer.error);
     tell('');
@@ -369,20 +479,29 @@ function force() {
   const step = steps[state.t];
   const list = make('div.options');
   const field = make('input', { type: 'search', id: 'force-word', autocomplete: 'off' });
-  const choose = (id) => {
+  const choose = (forced) => () => {
     $('force-dialog').close();
-    const kept = run.forced.filter(([t]) => t < state.t);
-    if (LIVE) ask({ forced: [...kept, [state.t, id]] });
+    if (LIVE) ask({ forced });
     else tell(say('needsLive'));
   };
+  const kept = run.forced.filter(([t]) => t < state.t);
+  const option = (id) => make('button', {
+    type: 'button',
+    lang: model.tgt_lang || null,
+    className: id === step.chosen && 'chosen',
+    onclick: choose([...kept, [state.t, id]]),
+  }, vocabulary[id]);
   const fill = () => {
     const ids = field.value ? matching(vocabulary, field.value).slice(0, 24) : step.top.map((word) => word.id);
-    list.replaceChildren(...ids.map((id) => make('button', { type: 'button', lang: model.tgt_lang || null, className: id === step.chosen ? 'chosen' : null, onclick: () => choose(id) }, vocabulary[id])));
+    list.replaceChildren(...ids.map(option));
   };
   field.addEventListener('input', fill);
   fill();
-  $('force-body').replaceChildren(make('p', make('label', { for: 'force-word' }, say('forceAsk', state.t + 1))), LIVE ? '' : make('p.hint', say('needsLive')), field, list,
-    run.forced.length ? make('button', { type: 'button', className: 'button', onclick: () => { $('force-dialog').close(); if (LIVE) ask({ forced: [] }); else tell(say('needsLive')); } }, say('unforce')) : '');
+  const undo = () => make('button.button', { type: 'button', onclick: choose([]) }, say('unforce'));
+  $('force-body').replaceChildren(
+    make('p', make('label', { for: 'force-word' }, say('forceAsk', state.t + 1))),
+    LIVE ? '' : make('p.hint', say('needsLive')),
+    field, list, run.forced.length ? undo() : '');
   $('force-dialog').showModal();
 }
 
@@ -402,7 +521,8 @@ function words() {
     element.setAttribute('aria-label', say(element.dataset.label));
     element.title = say(element.dataset.label);
   }
-  $('key-list').replaceChildren(...say('keyList').flatMap(([key, what]) => [make('dt', make('kbd', key)), make('dd', what)]));
+  const keyOf = ([key, what]) => [make('dt', make('kbd', key)), make('dd', what)];
+  $('key-list').replaceChildren(...say('keyList').flatMap(keyOf));
   $('sentence').placeholder = say('type');
 }
 
@@ -425,13 +545,31 @@ function wear(theme) {
 
 function connect() {
   const clicks = {
-    back: by('t', -1), forward: by('t', 1), play, force, previous: () => travel(-1), next: () => travel(1), 'layer-less': by('layer', -1), 'layer-more': by('layer', 1), 'head-less': by('head', -1), 'head-more': by('head', 1),
-    depth1: () => go({ depth: 1 }), depth2: () => go({ depth: 2 }), depth3: () => go({ depth: 3 }), unpin, badge: () => $('check-dialog').showModal(), help: () => $('key-dialog').showModal(), skip: (event) => (event.preventDefault(), $('station').focus()),
+    back: by('t', -1),
+    forward: by('t', 1),
+    play,
+    force,
+    previous,
+    next,
+    'layer-less': by('layer', -1),
+    'layer-more': by('layer', 1),
+    'head-less': by('head', -1),
+    'head-more': by('head', 1),
+    depth1: () => go({ depth: 1 }),
+    depth2: () => go({ depth: 2 }),
+    depth3: () => go({ depth: 3 }),
+    unpin,
+    badge: () => $('check-dialog').showModal(),
+    help: () => $('key-dialog').showModal(),
+    skip: (event) => {
+      event.preventDefault();
+      $('station').focus();
+    },
   };
   for (const [id, action] of Object.entries(clicks)) $(id).addEventListener('click', action);
   for (const button of all('dialog .close')) button.addEventListener('click', () => button.closest('dialog').close());
   $('scrubber').addEventListener('input', (event) => go({ t: Number(event.target.value) }));
-  $('jump').addEventListener('change', (event) => travel(Number(event.target.value) - state.station));
+  $('jump').addEventListener('change', (event) => travel(placeOf(event.target.value)));
   $('beam').addEventListener('change', (event) => {
     const n = Number(event.target.value);
     go({ node: n });
@@ -454,13 +592,13 @@ function connect() {
     Object.assign(state, { t: 0, i: 0, pin: null, node: null, trail: [] });
     ask({ text: $('sentence').value, forced: [] });
   });
-  for (const [id, key] of [['source', 'i'], ['target', 't']]) {
+  for (const [id, key] of Object.entries({ source: 'i', target: 't' })) {
     $(id).addEventListener('keydown', (event) => {
-      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!by) return;
+      const steps = { ArrowLeft: -1, ArrowRight: 1 };
+      if (!(event.key in steps)) return;
       event.preventDefault();
       event.stopPropagation();
-      go({ [key]: state[key] + by });
+      by(key, steps[event.key])();
       $(id).querySelector('.chosen')?.focus({ preventScroll: true });
     });
   }
@@ -470,20 +608,34 @@ function connect() {
     readHash();
     render();
   });
-  new ResizeObserver(() => trace && (paintAll(), drawArrow())).observe(first('main'));
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => wear(document.documentElement.dataset.theme));
+  const redraw = () => {
+    if (!trace) return;
+    paintAll();
+    drawArrow();
+  };
+  new ResizeObserver(redraw).observe(first('main'));
+  const darkness = matchMedia('(prefers-color-scheme: dark)');
+  darkness.addEventListener('change', () => wear(document.documentElement.dataset.theme));
 }
 
 async function show(traceDocument) {
   trace = await openTrace(traceDocument);
   const { run, model, beam } = traceDocument;
   state.node = null;
-  const ended = beam.filter((node) => node.state === 'winner' || node.state === 'finished').sort((a, b) => b.score - a.score);
-  $('beam').replaceChildren(...ended.map((node, n) => make('option', { value: node.n }, `${n + 1} ${node.state === 'winner' ? '★' : ''} ${brief(node.score)} ${pathOf(beam, node).map(label).join(' ').slice(0, 60)}`)));
+  const ended = beam.filter((node) => node.state === 'winner' || node.state === 'finished');
+  const option = (node, n) => {
+    const [star, text] = [node.state === 'winner' ? '★' : '', pathOf(beam, node).map(label).join(' ').slice(0, 60)];
+    return make('option', { value: node.n }, `${n + 1} ${star} ${brief(node.score)} ${text}`);
+  };
+  $('beam').replaceChildren(...ended.sort((a, b) => b.score - a.score).map(option));
   $('sentence').value = run.src;
   $('model-name').textContent = model.name;
-  const warnings = [run.engine && !run.engine.same ? say('engineSays', run.engine.name, run.engine.text) : '', run.ended ? '' : say('notEnded'), run.forced.length ? say('forcedRun') : ''].filter(Boolean);
-  $('warnings').replaceChildren(...warnings.map((text) => make('p', text)));
+  const warnings = [
+    run.engine && !run.engine.same && say('engineSays', run.engine.name, run.engine.text),
+    !run.ended && say('notEnded'),
+    run.forced.length > 0 && say('forcedRun'),
+  ];
+  $('warnings').replaceChildren(...warnings.filter(Boolean).map((text) => make('p', text)));
   $('map').dataset.language = '';
   readHash();
   render();

@@ -5,6 +5,7 @@
 
 import { brief, digits } from './numbers.js';
 import { make } from './parts.js';
+import { range } from './trace.js';
 
 const SEEN = { columns: 12, rows: 24 }; // what a table of numbers shows of a larger matrix at a time
 
@@ -18,13 +19,23 @@ export function readPalette() {
     return getComputedStyle(probe).color;
   };
   const rgb = (name) => read(name).match(/[\d.]+/g).slice(0, 3).map(Number);
-  palette = { plus: rgb('plus'), minus: rgb('minus'), zero: rgb('zero'), ink: read('ink'), line: read('line'), now: read('ink') };
+  palette = { plus: rgb('plus'), minus: rgb('minus'), zero: rgb('zero'), ink: read('ink'), line: read('line') };
   probe.remove();
 }
 
 // Where a key leads in a matrix, or null.
 function moved(event, [r, c], nRows, nColumns) {
-  const to = { ArrowUp: [r - 1, c], ArrowDown: [r + 1, c], ArrowLeft: [r, c - 1], ArrowRight: [r, c + 1], Home: [event.ctrlKey ? 0 : r, 0], End: [event.ctrlKey ? nRows : r, nColumns], PageUp: [r - 5, c], PageDown: [r + 5, c] }[event.key];
+  const places = {
+    ArrowUp: [r - 1, c],
+    ArrowDown: [r + 1, c],
+    ArrowLeft: [r, c - 1],
+    ArrowRight: [r, c + 1],
+    Home: [event.ctrlKey ? 0 : r, 0],
+    End: [event.ctrlKey ? nRows : r, nColumns],
+    PageUp: [r - 5, c],
+    PageDown: [r + 5, c],
+  };
+  const to = places[event.key];
   return to ? [Math.max(0, Math.min(nRows - 1, to[0])), Math.max(0, Math.min(nColumns - 1, to[1]))] : null;
 }
 
@@ -35,7 +46,7 @@ function mix(value, most) {
 }
 
 // spec: {title, rows: [label], columns: [label], value(r, c), address(r, c), most?, isShare?, now?: row, upTo?: row,
-//        rowLang, columnLang, marks?: column boundaries, ghost?(r, c)}; pin: address; on: {choose(address), deeper(address)}
+//        rowLang, columnLang, marks?: column boundaries}; pin: address; on: {choose(address), deeper(address)}
 export function matrix(spec, { depth, pin, on, say, small = false }) {
   const nRows = spec.rows.length;
   const nColumns = spec.columns.length;
@@ -49,10 +60,12 @@ export function matrix(spec, { depth, pin, on, say, small = false }) {
     }
   }
   most ||= 1;
-  const at = pinned(spec, pin) ?? [spec.now ?? 0, 0];
+  const pinnedAt = pinned(spec, pin);
+  const at = pinnedAt ?? [spec.now ?? 0, 0];
   const figure = make('figure', { className: `matrix ${small ? 'small' : ''}` });
   if (spec.title) figure.append(make('figcaption', spec.title, spec.tensor ? make('code', spec.tensor) : null));
-  figure.append(depth === 2 && !small ? numbers(spec, at, most, on, say) : heat(spec, at, most, on, small, Boolean(pinned(spec, pin))));
+  const hasNumbers = depth === 2 && !small;
+  figure.append(hasNumbers ? numbers(spec, at, most, on, say) : heat(spec, at, most, on, small, pinnedAt !== null));
   return figure;
 }
 
@@ -67,19 +80,30 @@ function pinned(spec, pin) {
   return null;
 }
 
+function gridProperties(spec, nRows, nColumns) {
+  return { role: 'grid', 'aria-label': spec.title ?? spec.tensor, 'aria-rowcount': nRows, 'aria-colcount': nColumns };
+}
+
 function heat(spec, [row, column], most, on, small, isPinned) {
   const nRows = spec.rows.length;
   const nColumns = spec.columns.length;
   const isSquare = nColumns <= 64 && !spec.isStrip;
   const hasNames = isSquare && !small && nColumns <= 48 && spec.columns.some(Boolean);
   const canvas = make('canvas', { 'aria-hidden': 'true' });
-  const cell = make('div', { role: 'gridcell', tabindex: '0', className: 'cell' });
-  const line = make('div', { role: 'row' }, cell);
-  const grid = make('div', { role: 'grid', className: 'grid', 'aria-label': spec.title ?? spec.tensor, 'aria-rowcount': nRows, 'aria-colcount': nColumns }, canvas, line);
-  const names = small ? null : make('div.row-names', { 'aria-hidden': 'true' }, spec.rows.map((name, r) => make('span', { className: r === spec.now ? 'now' : null, lang: spec.rowLang, dir: 'auto', title: name }, name)));
-  const heads = hasNames ? make('div.column-names', { 'aria-hidden': 'true' }, spec.columns.map((name) => make('span', { lang: spec.columnLang, title: name }, make('b', name)))) : null;
-  const tall = isSquare ? Math.max(13, Math.min(30, Math.round(420 / nRows))) : spec.isStrip ? 24 : Math.max(13, Math.min(18, Math.round(300 / nRows)));
-  const body = make('div', { className: `heat ${isSquare ? 'square' : 'wide'} ${small ? 'small' : ''} ${heads ? 'named' : ''}`, style: { '--rows': nRows, '--columns': nColumns, '--tall': `${spec.tall ?? tall}px` } }, heads, names, grid);
+  const line = make('div', { role: 'row' });
+  const grid = make('div.grid', gridProperties(spec, nRows, nColumns), canvas, line);
+  const rowName = (name, r) => {
+    return make('span', { className: r === spec.now && 'now', lang: spec.rowLang, dir: 'auto', title: name }, name);
+  };
+  const columnName = (name) => make('span', { lang: spec.columnLang, title: name }, make('b', name));
+  const names = !small && make('div.row-names', { 'aria-hidden': 'true' }, spec.rows.map(rowName));
+  const heads = hasNames && make('div.column-names', { 'aria-hidden': 'true' }, spec.columns.map(columnName));
+  const between = (low, high, size) => Math.max(low, Math.min(high, Math.round(size / nRows)));
+  const tall = spec.tall ?? (isSquare ? between(13, 30, 420) : spec.isStrip ? 24 : between(13, 18, 300));
+  const body = make('div.heat', {
+    className: `${isSquare ? 'square' : 'wide'} ${small ? 'small' : ''} ${heads ? 'named' : ''}`,
+    style: { '--rows': nRows, '--columns': nColumns, '--tall': `${tall}px` },
+  }, heads, names, grid);
 
   let here = [row, column];
   const put = (focus) => {
@@ -87,9 +111,21 @@ function heat(spec, [row, column], most, on, small, isPinned) {
     const value = spec.value(r, c);
     const address = spec.address(r, c);
     const next = make('div', {
-      role: 'gridcell', tabindex: '0', className: `cell ${isPinned ? 'pinned' : ''}`, 'aria-colindex': c + 1, 'data-address': address, 'data-value': String(value), 'data-row': r, 'data-column': c,
+      role: 'gridcell',
+      tabindex: '0',
+      className: `cell ${isPinned ? 'pinned' : ''}`,
+      'aria-colindex': c + 1,
+      'data-address': address,
+      'data-value': String(value),
+      'data-row': r,
+      'data-column': c,
       'aria-label': `${spec.rows[r]}, ${spec.columns[c] || c}: ${digits(value)}`,
-      style: { left: `${(100 * c) / nColumns}%`, top: `${(100 * r) / nRows}%`, width: `${100 / nColumns}%`, height: `${100 / nRows}%` },
+      style: {
+        left: `${(100 * c) / nColumns}%`,
+        top: `${(100 * r) / nRows}%`,
+        width: `${100 / nColumns}%`,
+        height: `${100 / nRows}%`,
+      },
     });
     line.setAttribute('aria-rowindex', r + 1);
     line.replaceChildren(next);
@@ -175,9 +211,10 @@ function paint(canvas, spec, most, small) {
     context.stroke();
   }
   if (spec.now !== undefined && !small && nRows > 1) {
-    context.strokeStyle = palette.now;
+    context.strokeStyle = palette.ink;
     context.lineWidth = 2 * ratio;
-    context.strokeRect(ratio, Math.floor(spec.now * h) + ratio / 2, width - 2 * ratio - gap, Math.ceil(h) - ratio - gap);
+    const top = Math.floor(spec.now * h) + ratio / 2;
+    context.strokeRect(ratio, top, width - 2 * ratio - gap, Math.ceil(h) - ratio - gap);
   }
 }
 
@@ -221,29 +258,48 @@ function numbers(spec, [row, column], most, on, say) {
   let here = [row, column];
   const fill = (focus) => {
     const last = [Math.min(nRows, start[0] + SEEN.rows), Math.min(nColumns, start[1] + SEEN.columns)];
-    const body = make('div', { role: 'grid', className: 'number-grid', 'aria-label': spec.title ?? spec.tensor, 'aria-rowcount': nRows + 1, 'aria-colcount': nColumns + 1 });
-    const top = make('div', { role: 'row', 'aria-rowindex': 1 }, make('span', { role: 'columnheader', 'aria-colindex': 1 }, ''));
-    for (let c = start[1]; c < last[1]; c++) top.append(make('span', { role: 'columnheader', 'aria-colindex': c + 2, lang: spec.columnLang, title: spec.columns[c] }, spec.columns[c] || `${c}`));
-    body.append(top);
-    for (let r = start[0]; r < last[0]; r++) {
-      const line = make('div', { role: 'row', 'aria-rowindex': r + 2, className: r === spec.now ? 'now' : spec.upTo !== undefined && r > spec.upTo ? 'later' : null }, make('span', { role: 'rowheader', 'aria-colindex': 1, lang: spec.rowLang, title: spec.rows[r] }, spec.rows[r]));
-      for (let c = start[1]; c < last[1]; c++) {
-        const value = spec.value(r, c);
-        const isHere = r === here[0] && c === here[1];
-        line.append(make('span', { role: 'gridcell', tabindex: isHere ? '0' : '-1', 'aria-colindex': c + 2, className: isHere ? 'num here' : 'num', 'data-address': spec.address(r, c), 'data-value': String(value), 'data-at': `${r},${c}`, style: tint(value, most) }, brief(value)));
-      }
-      body.append(line);
-    }
-    const pager = nColumns > SEEN.columns || nRows > SEEN.rows
-      ? make('p.pager',
-        nRows > SEEN.rows ? make('span', say('showing', start[0], last[0] - 1, nRows, say('rows'))) : null,
-        nColumns > SEEN.columns ? [turn('‹', -SEEN.columns, last), make('span', say('showing', start[1], last[1] - 1, nColumns, say('columns'))), turn('›', SEEN.columns, last)] : null)
-      : null;
-    holder.replaceChildren(make('div.scroll', body), ...(pager ? [pager] : []));
+    const header = (role, index, lang, text) => {
+      return make('span', { role, 'aria-colindex': index, lang, title: text }, text);
+    };
+    const cell = (r, c) => {
+      const value = spec.value(r, c);
+      const isHere = r === here[0] && c === here[1];
+      return make('span.num', {
+        role: 'gridcell',
+        tabindex: isHere ? '0' : '-1',
+        className: isHere && 'here',
+        'aria-colindex': c + 2,
+        'data-address': spec.address(r, c),
+        'data-value': String(value),
+        'data-at': `${r},${c}`,
+        style: tint(value, most),
+      }, brief(value));
+    };
+    const rows = range(last[0] - start[0]).map((n) => start[0] + n);
+    const columns = range(last[1] - start[1]).map((n) => start[1] + n);
+    const line = (r) => {
+      const className = r === spec.now ? 'now' : r > (spec.upTo ?? r) && 'later';
+      return make('div', { role: 'row', 'aria-rowindex': r + 2, className },
+        header('rowheader', 1, spec.rowLang, spec.rows[r]), columns.map((c) => cell(r, c)));
+    };
+    const names = columns.map((c) => header('columnheader', c + 2, spec.columnLang, spec.columns[c] || `${c}`));
+    const top = make('div', { role: 'row', 'aria-rowindex': 1 }, header('columnheader', 1, null, ''), names);
+    const body = make('div.number-grid', gridProperties(spec, nRows + 1, nColumns + 1), top, rows.map(line));
+    const showing = (axis, size, what) => make('span', say('showing', start[axis], last[axis] - 1, size, say(what)));
+    const pager = make('p.pager',
+      nRows > SEEN.rows && showing(0, nRows, 'rows'),
+      nColumns > SEEN.columns && [
+        turn('‹', -SEEN.columns, last),
+        showing(1, nColumns, 'columns'),
+        turn('›', SEEN.columns, last),
+      ]);
+    holder.replaceChildren(make('div.scroll', body), ...(pager.hasChildNodes() ? [pager] : []));
     if (focus) body.querySelector('.here')?.focus();
   };
   const turn = (text, by, last) => make('button', {
-    type: 'button', 'aria-label': `${text} ${say('columns')}`, disabled: (by < 0 && start[1] === 0) || (by > 0 && last[1] === nColumns),
+    type: 'button',
+    'aria-label': `${text} ${say('columns')}`,
+    disabled: (by < 0 && start[1] === 0) || (by > 0 && last[1] === nColumns),
     onclick: () => {
       start = [start[0], Math.max(0, Math.min(nColumns - SEEN.columns, start[1] + by))];
       here = [here[0], start[1]];

@@ -7,7 +7,7 @@ const HEAD = /\.h(\d+)(?=\.)/;
 
 export async function openTrace(document) {
   if (document.format !== 'glassformer-trace' || document.version !== 1) {
-    throw new Error(`this page reads glassformer-trace version 1, not ${document.format} version ${document.version}`);
+    throw new Error(`expected glassformer-trace version 1, got ${document.format} version ${document.version}`);
   }
   return new Trace(document, await unpack(document.blob));
 }
@@ -105,7 +105,8 @@ export class Trace {
     if (!stored) return this.columns.get(`${name}:${column}`) ?? null;
     const width = stored.shape[1];
     const start = stored.off + column * width;
-    const bias = stored.bias_off === null || stored.bias_off === undefined ? 0 : this.floats[stored.bias_off + column];
+    const hasBias = Number.isInteger(stored.bias_off);
+    const bias = hasBias ? this.floats[stored.bias_off + column] : 0;
     return { weights: this.floats.subarray(start, start + width), bias };
   }
 }
@@ -124,7 +125,7 @@ function place(shape, index) {
 
 export function maximum(row) {
   let best = -Infinity;
-  for (const x of row) if (x > best) best = x;
+  for (const x of row) best = x > best ? x : best;
   return best;
 }
 
@@ -195,6 +196,16 @@ export function sinusoidParts({ width, layout }, channel) {
   return { pair, isSine };
 }
 
+// The angle by which rotary positions turn the pair that number i of a tensor (heads, positions, channels) is in.
+function turnOf(tensor, i) {
+  const [, rows, width] = tensor.shape;
+  const { start = 0, base = 10000 } = tensor.constants;
+  const position = start + (Math.floor(i / width) % rows);
+  const pair = Math.floor((i % width) / 2);
+  const angle = position / base ** ((2 * pair) / width);
+  return { cos: Math.cos(angle), sin: Math.sin(angle), written: `${position} / ${base}^(${2 * pair} / ${width})` };
+}
+
 function mapped(f) {
   return (trace, tensor, x) => Float64Array.from(x, f);
 }
@@ -237,6 +248,15 @@ const COMPUTE = {
     }
     return out;
   },
+  rotate(trace, tensor, x) {
+    const out = new Float64Array(x.length);
+    for (let i = 0; i < x.length; i += 2) {
+      const { cos, sin } = turnOf(tensor, i);
+      out[i] = x[i] * cos - x[i + 1] * sin;
+      out[i + 1] = x[i] * sin + x[i + 1] * cos;
+    }
+    return out;
+  },
   matmul_t(trace, tensor, a, b) {
     const [heads, queries, keys] = tensor.shape;
     const width = a.length / (heads * queries);
@@ -255,14 +275,10 @@ const COMPUTE = {
     return out;
   },
   mask(trace, tensor, x) {
-    const [heads, queries, keys] = tensor.shape;
-    const out = Float64Array.from(x);
-    for (let h = 0, at = 0; h < heads; h++) {
-      for (let q = 0; q < queries; q++) {
-        for (let k = 0; k < keys; k++, at++) if (!isAllowed(tensor, q, k)) out[at] = -Infinity;
-      }
-    }
-    return out;
+    const [, queries, keys] = tensor.shape;
+    return Float64Array.from(x, (value, i) => {
+      return isAllowed(tensor, Math.floor(i / keys) % queries, i % keys) ? value : -Infinity;
+    });
   },
   softmax: (trace, tensor, x) => perRow(tensor.shape.at(-1), x, softmaxOf),
   log_softmax: (trace, tensor, x) =>
@@ -298,10 +314,14 @@ const COMPUTE = {
     return out;
   },
   mean: (trace, tensor, x) => eachRow(x, tensor.shape[0], (row) => total(row) / row.length),
-  variance: (trace, tensor, x, mean) => eachRow(x, tensor.shape[0], (row, r) => total(row, (value) => (value - mean[r]) ** 2) / row.length),
+  variance(trace, tensor, x, mean) {
+    const spread = (row, r) => total(row, (value) => (value - mean[r]) ** 2) / row.length;
+    return eachRow(x, tensor.shape[0], spread);
+  },
   normalise(trace, tensor, x, mean, variance) {
-    const width = tensor.shape[1];
-    return Float64Array.from(x, (value, i) => (value - mean[Math.floor(i / width)]) / Math.sqrt(variance[Math.floor(i / width)] + tensor.constants.eps));
+    const row = (i) => Math.floor(i / tensor.shape[1]);
+    const { eps } = tensor.constants;
+    return Float64Array.from(x, (value, i) => (value - mean[row(i)]) / Math.sqrt(variance[row(i)] + eps));
   },
   affine(trace, tensor, x) {
     const width = tensor.shape[1];
@@ -317,7 +337,8 @@ const COMPUTE = {
 export function explainCell(trace, name, index) {
   const tensor = trace.tensors.get(name);
   const value = trace.value(name, index);
-  const inputs = tensor.in.map((input) => (at) => ({ value: trace.value(input, at), address: trace.address(input, at) }));
+  const operand = (input) => (at) => ({ value: trace.value(input, at), address: trace.address(input, at) });
+  const inputs = tensor.in.map(operand);
   const told = CELL[tensor.op](trace, tensor, index, inputs);
   const operands = told.operands ?? [];
   return { tensor, name, index, address: trace.address(name, index), value, terms: null, ...told, operands };
@@ -334,10 +355,9 @@ function summed(terms, extra = []) {
 }
 
 function root(factor) {
-  const square = factor * factor;
-  if (Math.abs(square - Math.round(square)) < 1e-6 * square && square > 1.5) return ['×', Math.round(square)];
-  if (Math.abs(1 / square - Math.round(1 / square)) < 1e-6 / square && square < 0.7) return ['/', Math.round(1 / square)];
-  return null;
+  const square = factor > 1 ? factor ** 2 : factor ** -2;
+  const isWhole = Math.abs(square - Math.round(square)) < 1e-6 * square;
+  return isWhole && square > 1.4 ? [factor > 1 ? '×' : '/', Math.round(square)] : null;
 }
 
 function pointwise(symbols) {
@@ -355,7 +375,8 @@ function linearCell(trace, tensor, index, [x]) {
   const input = trace.tensors.get(tensor.in[0]);
   const inputs = range(input.shape[1]).map((c) => x([row, c]));
   const weights = trace.column(tensor.name, column);
-  if (!weights) return { equation: null, note: 'noteNoWeights', wants: { name: tensor.name, column }, row, operands: inputs };
+  const wants = { name: tensor.name, column };
+  if (!weights) return { equation: null, note: 'noteNoWeights', wants, row, operands: inputs };
   const terms = inputs.map((operand, c) => ({
     label: `${c}`,
     value: operand.value * weights.weights[c],
@@ -378,12 +399,22 @@ const CELL = {
     const operand = x(index);
     const { factor } = tensor.constants;
     const exact = root(factor);
-    const equation = exact ? [operand, ` ${exact[0]} √${exact[1]}`] : [operand, ' × ', computed(factor, `factor(${tensor.name})`)];
-    return { equation, operands: [operand] };
+    const times = exact ? [` ${exact[0]} √${exact[1]}`] : [' × ', computed(factor, `factor(${tensor.name})`)];
+    return { equation: [operand, ...times], operands: [operand] };
   },
   add(trace, tensor, index, [a, b]) {
     const operands = [a(index), b(index)];
     return { equation: [operands[0], ' + ', operands[1]], operands };
+  },
+  rotate(trace, tensor, index, [x]) {
+    const [channel, before] = [index.at(-1), index.slice(0, -1)];
+    const isFirst = channel % 2 === 0;
+    const own = x(index);
+    const other = x([...before, isFirst ? channel + 1 : channel - 1]);
+    const { written } = turnOf(tensor, place(tensor.shape, index));
+    const [plus, cos, sin] = [isFirst ? ' − ' : ' + ', ` × cos(${written})`, ` × sin(${written})`];
+    const equation = isFirst ? [own, cos, plus, other, sin] : [other, sin, plus, own, cos];
+    return { equation, operands: [own, other] };
   },
   linear: linearCell,
   heads: linearCell,
@@ -423,7 +454,8 @@ const CELL = {
       return { label: `${key}`, value: factors[0].value * factors[1].value, factors };
     });
     const axis = trace.tensors.get(tensor.in[0]).axes[2];
-    return { ...summed(terms), operands: terms.flatMap((t) => t.factors), summands: axis.startsWith('src') ? 'src' : 'tgt' };
+    const summands = axis.startsWith('src') ? 'src' : 'tgt';
+    return { ...summed(terms), operands: terms.flatMap((term) => term.factors), summands };
   },
   concat(trace, tensor, [row, channel], [context]) {
     const width = trace.tensors.get(tensor.in[0]).shape[2];

@@ -1,1 +1,1 @@
-"""The same arithmetic, faster on a CPU: each part has a plain twin in `model`, and a test that holds them equal."""
+"""The same arithmetic, faster on a CPU: each part has a plain twin, and a test that holds the two equal."""

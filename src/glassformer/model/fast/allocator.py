@@ -1,4 +1,4 @@
-"""Memory that stays: glibc gives large blocks back to the kernel and pays for every page when it asks again."""
+"""The C library's allocator: glibc returns large blocks to the kernel and pays for each page when it asks again."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import ctypes
 import sys
 from typing import Final
 
-# mallopt's settings (malloc.h): give no free memory back; take no block straight from the kernel.
+# mallopt's settings (malloc.h): return no free memory to the kernel; take no block straight from it.
 _NEVER_TRIM: Final = (-1, -1)
 _NEVER_MMAP: Final = (-4, 0)
 
 
 def keep_large_blocks() -> bool:
-    """Tell the C library to reuse large blocks for the rest of this process; says whether it agreed.
+    """Make glibc reuse large blocks for the rest of this process; return whether it accepted.
 
     A training step asks for the same blocks again and again; without this, page faults take
-    about a sixth of its time on a CPU. Other C libraries than glibc are left alone.
+    about a sixth of its time on a CPU. C libraries other than glibc are left alone.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,13 +1,13 @@
-"""The same model with its weights laid out for translating on a CPU: the same numbers in a fraction of the time.
+"""The same model with its weights packed for translation on a CPU: the same numbers in a fraction of the time.
 
 B sentences, W prefixes of each, N = B * W, S source length, C columns so far, D model width, H heads, K = D / H, V
 vocabulary.
 
-What the prefixes of a sentence have read stands in columns that they share, W more with each token, and each sees those
-of its own past: so prefixes part without a number being moved.
+The prefixes of a sentence store what they have read in shared columns, W more with each token, and each sees the
+columns of its own past: prefixes diverge without copying a number.
 
-Nothing is learned here and nothing looked at, so that no more is left of each layer than its arithmetic: weights lie
-as multiplication reads them fastest, and the factors sqrt(D) and 1 / sqrt(K) are in them.
+Nothing is trained or traced here, so only the arithmetic of each layer is left: weights are laid out for fast
+multiplication, and include the factors sqrt(D) and 1 / sqrt(K).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.decoder import DecoderLayer
 from glassformer.model.encoder import EncoderLayer
 from glassformer.model.layers import AddNorm, Embedding, LayerNorm
-from glassformer.model.operations import OPERATIONS
+from glassformer.model.operations import OPERATIONS, turn_pairs
+from glassformer.model.positions import Rotary
 from glassformer.model.state import Memory
 from glassformer.model.transformer import Transformer
 
@@ -35,20 +36,20 @@ _ROOM: Final = 16  # columns that a decoder's memory has at first
 
 
 def can_pack(model: Transformer) -> bool:
-    """Say whether this machine, and this kind of weights, have what packing needs."""
+    """Return whether this build of torch and these weights allow packing."""
     weight = model.output.weight
     return weight.is_cpu and weight.dtype == torch.float32 and torch._C._has_mkldnn
 
 
 class _Linear:
-    """x W^T + b by oneDNN, which adds what is added on the way."""
+    """x W^T + b by oneDNN, which fuses what follows: an activation or a sum."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.bias = bias
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
 
     def __call__(self, x: Tensor, then: str = "none") -> Tensor:
-        """Map `x` (N, in) to (N, out), and that by `then`, which is "none" or "relu"."""
+        """Map `x` (N, in) to (N, out), followed by `then`, which is "none" or "relu"."""
         mapped: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self.packed, self.bias, then, [], "")
         return mapped
 
@@ -59,7 +60,7 @@ class _Linear:
 
 
 class _StepLinear(_Linear):
-    """The same for a decoder, whose x may be a single row: then reading W is all the work, and threads share it."""
+    """The same for a decoder, whose x may be a single row: reading W then dominates, and threads share it."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
@@ -100,13 +101,13 @@ def _same(x: Tensor) -> Tensor:
 
 
 def _norms(around: AddNorm) -> tuple[_Map, _Map]:
-    """Give what comes before a sublayer, and what comes after its sum."""
+    """Return what comes before a sublayer, and what comes after its sum."""
     norm = _same if around.norm is None else _Norm(around.norm)
     return (norm, _same) if around.pre else (_same, norm)
 
 
 def _scaled(attention: MultiHeadAttention) -> tuple[Tensor, Tensor | None]:
-    """Give weight and bias of the projection that makes queries, which come out scaled, keys and values."""
+    """Return weight and bias of the projection to queries, already scaled, keys and values."""
     width, projection = attention.projection.in_features, attention.projection
 
     def scaled(part: Tensor) -> Tensor:
@@ -116,7 +117,7 @@ def _scaled(attention: MultiHeadAttention) -> tuple[Tensor, Tensor | None]:
 
 
 class _SelfAttention:
-    """The projections of an attention to one's own side."""
+    """The projections of a self-attention."""
 
     def __init__(self, attention: MultiHeadAttention, linear: type[_Linear]) -> None:
         self.parts = linear(*_scaled(attention))
@@ -136,7 +137,7 @@ class _CrossAttention:
 
 
 class _Layer:
-    """What encoder and decoder layers share."""
+    """The parts that encoder and decoder layers share."""
 
     def __init__(self, layer: EncoderLayer | DecoderLayer, linear: type[_Linear]) -> None:
         self.n_heads = layer.self_attention.n_heads
@@ -148,7 +149,7 @@ class _Layer:
             network = layer.feed_forward
             self.hidden = linear(network.hidden.weight, network.hidden.bias)
             self.output = linear(network.output.weight, network.output.bias)
-            self.activation = None if network.activation == "relu" else OPERATIONS[network.activation]
+            self.activation = None if network.activation == "relu" else OPERATIONS[network.activation].function
             self.before_ff, self.after_ff = _norms(layer.around_ff)
 
     def feed(self, x: Tensor) -> Tensor:
@@ -164,12 +165,14 @@ class _EncoderLayer(_Layer):
     def __init__(self, layer: EncoderLayer) -> None:
         super().__init__(layer, _Linear)
 
-    def __call__(self, x: Tensor, batch: int, allowed: Tensor | None) -> Tensor:
-        """Map `x` (B * S, D)."""
+    def __call__(self, x: Tensor, batch: int, allowed: Tensor | None, turns: Tensor | None) -> Tensor:
+        """Map `x` (B * S, D); `turns` (S, K) rotate queries and keys."""
         n_rows, width = x.shape
         parts = self.self_attention.parts(self.before_self(x))
         parts = parts.view(batch, n_rows // batch, 3, self.n_heads, width // self.n_heads)
         query, keys, values = parts.permute(2, 0, 3, 1, 4).unbind()  # (B, H, S, K)
+        if turns is not None:
+            query, keys = turn_pairs(query, turns), turn_pairs(keys, turns)
         context = F.scaled_dot_product_attention(query, keys, values, allowed, scale=1.0)
         joined = context.transpose(1, 2).reshape(n_rows, width)
         return self.feed(self.after_self(self.self_attention.output.onto(joined, x)))
@@ -181,10 +184,23 @@ class _DecoderLayer(_Layer):
         self.cross_attention = _CrossAttention(layer.cross_attention)
         self.before_cross, self.after_cross = _norms(layer.around_cross)
 
-    def __call__(self, x: Tensor, columns: _Columns, past: Tensor | None, source: _Source, number: int) -> Tensor:
-        """Map the newest position `x` (N, D) of each prefix; `past` (B * H, W, C) bars the columns of others."""
+    def __call__(
+        self,
+        x: Tensor,
+        columns: _Columns,
+        past: Tensor | None,
+        source: _Source,
+        number: int,
+        turns: Tensor | None,
+    ) -> Tensor:
+        """Map the newest position `x` (N, D) of each prefix, rotated by `turns` (1, K).
+
+        `past` (B * H, W, C) masks the columns of other prefixes.
+        """
         batch, n_heads = source.batch, self.n_heads
         parts = self.self_attention.parts(self.before_self(x)).view(batch, -1, 3, n_heads, self.size)
+        if turns is not None:
+            parts[:, :, :2] = turn_pairs(parts[:, :, :2], turns)
         columns.new.copy_(parts.narrow(2, 1, 2).permute(2, 1, 0, 3, 4))
         context = _attend(_by_head(parts.select(2, 0)), columns.keys, columns.values, past)
         x = self.after_self(self.self_attention.output.onto(_by_prefix(context, batch, n_heads), x))
@@ -216,13 +232,13 @@ def _by_prefix(context: Tensor, batch: int, n_heads: int) -> Tensor:
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, barrier: Tensor | None) -> Tensor:
-    """Mix `values` (B * H, C, K) for the queries (B * H, W, K), but for those that `barrier` bars with -inf."""
+    """Read `values` (B * H, C, K) with queries (B * H, W, K), except where `barrier` is -inf."""
     scores = torch.bmm(query, keys) if barrier is None else torch.baddbmm(barrier, query, keys)
     return torch.bmm(scores.softmax(2), values)
 
 
 class _Columns(NamedTuple):
-    """What one layer remembers of the prefixes of each sentence."""
+    """The keys and values of one layer for the prefixes of each sentence."""
 
     new: Tensor  # (2, W, B, H, K) keys and values of the newest tokens, to be written
     keys: Tensor  # (B * H, K, C)
@@ -230,14 +246,14 @@ class _Columns(NamedTuple):
 
 
 class _Room:
-    """What all layers remember of the prefixes of each sentence, with columns for tokens to come."""
+    """The keys and values of all layers for the prefixes of each sentence, with spare columns."""
 
     def __init__(self, buffer: Tensor, filled: int) -> None:
         self.buffer, self.filled = buffer, filled  # (layers, 2, columns, B, H, K)
         self.keys, self.values = buffer.flatten(3, 4).unbind(1)  # (layers, columns, B * H, K)
 
     def open(self, width: int) -> list[_Columns]:
-        """Give each layer the next `width` columns, still empty, and all up to these."""
+        """Return for each layer the next `width` columns, still empty, and all columns up to these."""
         start, self.filled = self.filled, self.filled + width
         new = self.buffer.narrow(2, start, width).unbind()
         keys = self.keys.narrow(1, 0, self.filled).permute(0, 2, 3, 1).unbind()
@@ -245,7 +261,7 @@ class _Room:
         return [_Columns(*layer) for layer in zip(new, keys, values, strict=True)]
 
     def copy(self, columns: int, sentences: Tensor | None = None) -> _Room:
-        """Give the first columns of all sentences, or of some, and as many spare ones."""
+        """Return a copy of the first columns of all sentences, or of some, with as many spare ones."""
         n_layers, _, _, batch, n_heads, size = self.buffer.shape
         places = 2 * columns + _ROOM
         room = _Room(
@@ -261,7 +277,7 @@ class _Room:
 
 
 class _Memory(NamedTuple):
-    """What the sources say to a layer, projected once; the prefixes of a sentence share it."""
+    """The sources as projected for one layer; the prefixes of a sentence share it."""
 
     keys: Tensor  # (B * H, K, S)
     values: Tensor  # (B * H, S, K)
@@ -271,7 +287,7 @@ class _Memory(NamedTuple):
 
 
 class _Absorbed(NamedTuple):
-    """The same of one short source, with the projections of query and output in it: less to read at each token."""
+    """The same for one short source, multiplied by the query and output projections: less to read per token."""
 
     keys: Tensor  # (D, H * S)
     bias: Tensor  # (H * S,)
@@ -288,7 +304,7 @@ class _Absorbed(NamedTuple):
         return cls(keys, bias, values.add_(output.bias, alpha=1 / n_heads))  # a head's weights sum to 1
 
     def onto(self, entered: Tensor, x: Tensor, n_heads: int) -> Tensor:
-        """Add what the attention of `entered` (W, D) finds to `x` (W, D)."""
+        """Add what `entered` (W, D) reads from the source to `x` (W, D)."""
         scores = torch.addmm(self.bias, entered, self.keys)
         weights = scores.view(x.size(0) * n_heads, -1).softmax(1)
         return torch.addmm(x, weights.view(x.size(0), -1), self.values)
@@ -310,36 +326,36 @@ class _Source(NamedTuple):
 
 
 def _keep(rows: Tensor, sentences: Tensor, batch: int) -> Tensor:
-    """Keep the rows of some of the sentences, which all have equally many."""
+    """Keep the rows of some of the sentences, which all have the same number of rows."""
     return rows.view(batch, -1, *rows.shape[1:]).index_select(0, sentences).flatten(0, 1)
 
 
 class PackedState(NamedTuple):
-    """What a decoder knows between two tokens, as a value; prefix i belongs to sentence i // W."""
+    """The state of a decoder between two tokens, as a value; prefix i belongs to sentence i // W."""
 
     source: _Source
-    room: _Room | None  # none before the first token
+    room: _Room | None  # None before the first token
     length: int  # tokens read so far
-    columns: int  # that they take in the room
-    past: Tensor | None = None  # (N, C) -inf where a column is not of a prefix's own past; None: each sees all
-    sentences: Tensor | None = None  # (B,) of the room, that go on; None: all
+    columns: int  # used in the room
+    past: Tensor | None = None  # (N, C) -inf where a column is not of a prefix's own past; None if each sees all
+    sentences: Tensor | None = None  # (B,) of the room that are kept; None if all are
 
     def select(self, rows: Tensor) -> PackedState:
         """Keep, repeat or reorder prefixes within their sentences."""
-        assert self.room is not None, "a token is read before prefixes part"
+        assert self.room is not None, "a token is read before prefixes diverge"
         if self.past is None and rows.size(0) == self.source.batch:
             return self
         past = torch.zeros(self.source.batch, self.columns) if self.past is None else self.past
         return self._replace(past=past.index_select(0, rows))
 
     def keep(self, sentences: Tensor) -> PackedState:
-        """Go on with some sentences only; the others leave the room with the next step."""
+        """Keep some sentences only; the room drops the rest with the next step."""
         past = None if self.past is None else _keep(self.past, sentences, self.source.batch)
         kept = sentences if self.sentences is None else self.sentences.index_select(0, sentences)
         return self._replace(source=self.source.keep(sentences), past=past, sentences=kept)
 
     def next_room(self, n_layers: int, n_rows: int, n_heads: int, size: int) -> _Room:
-        """Give a room in which the next tokens can be written, and in which nobody else has written them."""
+        """Return a room with free columns for the next tokens, which no other state has filled."""
         batch, room = self.source.batch, self.room
         if room is None:
             return _Room(torch.empty(n_layers, 2, n_rows // batch * _ROOM, batch, n_heads, size), 0)
@@ -349,7 +365,7 @@ class PackedState(NamedTuple):
         return room if has_place and room.filled == self.columns else room.copy(self.columns)
 
     def next_past(self, n_rows: int) -> Tensor | None:
-        """Let each prefix see its own newest column, too (N, C + W)."""
+        """Return `past` extended by the newest columns (N, C + W), of which each prefix sees its own."""
         width = n_rows // self.source.batch
         if self.past is None and width == 1:
             return None
@@ -381,15 +397,16 @@ class _Embedding(NamedTuple):
 
 
 class PackedTransformer:
-    """A Transformer that only translates; when the model's weights have changed, another must be made."""
+    """A Transformer that only translates; if the model's weights change, it must be made again."""
 
     @torch.inference_mode()
     def __init__(self, model: Transformer) -> None:
-        """Pack the weights of `model`, which `can_pack` says can be."""
+        """Pack the weights of `model`; `can_pack` must be true of it."""
         self.config, self.start_id = model.config, model.start_id
         self.src_embedding = _Embedding.of(model.src_embedding)
         shared = model.config.tie in ("all", "embeddings") and model.config.positions != "learned"
         self.tgt_embedding = self.src_embedding if shared else _Embedding.of(model.tgt_embedding)
+        self.rotary = Rotary(model.config) if model.config.positions == "rotary" else None
         self.encoder = [_EncoderLayer(layer) for layer in model.encoder.layers if isinstance(layer, EncoderLayer)]
         self.decoder = [_DecoderLayer(layer) for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
         norms = (model.encoder.norm, model.decoder.norm)
@@ -398,16 +415,17 @@ class PackedTransformer:
 
     @torch.inference_mode()
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Memory:
-        """Encode sources (B, S), of which those with `src_mask` (B, S) True are tokens; None: all."""
+        """Encode sources (B, S); `src_mask` (B, S) is True for tokens, None if nothing is padded."""
         allowed = None if src_mask is None else src_mask[:, None, None, :]  # (B, 1, 1, S)
         x = self.src_embedding(src, 0).flatten(0, 1)  # (B * S, D)
+        turns = None if self.rotary is None else self.rotary.rows(0, src.size(1))
         for layer in self.encoder:
-            x = layer(x, src.size(0), allowed)
+            x = layer(x, src.size(0), allowed, turns)
         return Memory(self.end_of_encoder(x).view(*src.shape, -1), allowed)
 
     @torch.inference_mode()
     def start(self, memory: Memory) -> PackedState:
-        """Make the state of a decoder that has read no token yet."""
+        """Return the state of a decoder that has read no token yet."""
         batch, length, width = memory.states.shape
         n_heads = self.config.n_heads
         states = memory.states.flatten(0, 1)
@@ -427,19 +445,20 @@ class PackedTransformer:
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: PackedState) -> tuple[Tensor, PackedState]:
-        """Read the next token (N, 1) of each prefix and give the logits (N, 1, V) after it."""
+        """Read the next token (N, 1) of each prefix and return the logits (N, 1, V) after it."""
         n_rows, n_heads, source = tokens.size(0), self.config.n_heads, state.source
         room = state.next_room(len(self.decoder), n_rows, n_heads, self.config.d_model // n_heads)
         columns = room.open(n_rows // source.batch)
         past = state.next_past(n_rows)
         seen = None if past is None else _over_heads(past, source.batch, n_heads)
         x = self.tgt_embedding(tokens, state.length).squeeze(1)  # (N, D)
+        turns = None if self.rotary is None else self.rotary.rows(state.length, 1)
         for number, layer in enumerate(self.decoder):
-            x = layer(x, columns[number], seen, source, number)
+            x = layer(x, columns[number], seen, source, number, turns)
         logits = self.output(self.end_of_decoder(x))
         return logits.unsqueeze(1), PackedState(source, room, state.length + 1, room.filled, past)
 
 
 def _over_heads(past: Tensor, batch: int, n_heads: int) -> Tensor:
-    """Repeat what prefixes see (N, C) for each head (B * H, W, C)."""
+    """Repeat the mask of prefixes (N, C) for each head (B * H, W, C)."""
     return past.view(batch, 1, -1, past.size(1)).expand(-1, n_heads, -1, -1).flatten(0, 1)

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
 
-Say = Callable[[str], None]
-
 _T = TypeVar("_T")
 
 

@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import compress
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import ModelConfig, SearchConfig
+from glassformer.config import SearchConfig
 from glassformer.errors import ConfigError
 from glassformer.model.fast.packed import PackedTransformer, can_pack
 from glassformer.model.scope import BLIND, Scope
-from glassformer.model.state import DecoderState, Memory
+from glassformer.model.state import DecoderState, Memory, Stepper
 from glassformer.model.trace import Watcher
 from glassformer.model.transformer import Transformer
 from glassformer.search.ensemble import States, ensemble, mean_log_probs
@@ -46,27 +46,6 @@ _TOLERATED: Final = 32  # tokens; the tolerance grows with the length, from a qu
 MAX_TOKENS: Final = 8192
 _SHARED: Final = 8  # sentences per thread, from which batches are searched in parallel
 _MAX_BATCH: Final = 64  # sentences on a CPU: more do not fit its caches
-
-
-class Stepper(Protocol[S]):
-    """A model that translates token by token: `Transformer` and `PackedTransformer`."""
-
-    @property
-    def config(self) -> ModelConfig:
-        """The model's settings."""
-        ...
-
-    def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Memory:
-        """Encode sources (B, S); `src_mask` (B, S) is True for tokens, None if nothing is padded."""
-        ...
-
-    def start(self, memory: Memory) -> S:
-        """Return the state of a decoder that has read no token yet."""
-        ...
-
-    def step(self, tokens: Tensor, state: S) -> tuple[Tensor, S]:
-        """Read the next token (N, 1) of each prefix and return the logits (N, 1, V) after it."""
-        ...
 
 
 class TorchEngine:
@@ -292,7 +271,7 @@ class _Watching:
     """A Transformer whose states tell where it attended in its last step."""
 
     def __init__(self, model: Transformer) -> None:
-        self.model, self.config, self.encode = model, model.config, model.encode
+        self.model, self.config, self.start_id, self.encode = model, model.config, model.start_id, model.encode
 
     def start(self, memory: Memory) -> _Watched:
         return _Watched(self.model.start(memory))
