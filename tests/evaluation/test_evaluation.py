@@ -88,7 +88,7 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(folder: Path) -
     words = ["evaluate", str(folder / "right.txt"), "--test", str(folder / "test.tsv"), "--output", "no-folder/x"]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, DataError)
-    assert "there is no folder no-folder" in str(done.exception)
+    assert "the folder no-folder does not exist" in str(done.exception)
     assert done.stdout == ""
 
 
