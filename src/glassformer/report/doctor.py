@@ -20,7 +20,8 @@ from glassformer.data.doctor import Diagnosis, Example, examine
 from glassformer.data.formats import OnFault, corpus_size
 from glassformer.data.lengths import Bars
 from glassformer.data.pair import excerpt
-from glassformer.files import check_parent, write_text
+from glassformer.errors import DataError
+from glassformer.files import write_text
 from glassformer.report.charts import bar_range, draw_length_map, draw_lengths, draw_ratios
 from glassformer.report.page import render
 from glassformer.report.progress import progress
@@ -149,7 +150,8 @@ def check_corpora(
     if clean is not None:
         clean.refuse_to_overwrite([*corpora, *dev, *test])
     for path in filter(None, (html, as_json)):
-        check_parent(path)
+        if not path.parent.is_dir():  # said before the work, not after it
+            raise DataError(f"{path}: cannot be written: there is no folder {path.parent}")
     size = 2 * sum(map(corpus_size, corpora)) + sum(map(corpus_size, [*dev, *test]))
     with progress("reading twice", size, unit="bytes") as watch, nullcontext() if clean is None else clean:
         diagnosis = examine(corpora, dev, test, config, remove, on_fault, clean, watch)
