@@ -64,6 +64,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "post": {},
     "pre": {"norm": "pre", "final_norm": True, "positions": "learned", "activation": "gelu"},
     "halves": {"positions": "halves", "activation": "silu", "attention_bias": False, "n_heads": 4},
+    "rotary": {"positions": "rotary"},
     "wide": {"d_model": 32, "d_ff": 48, "output_bias": True},
 }
 TRACES = {name: look(build(3, **changes), [4, 9, 5, 7, 3], [2, 6, 8, 10, 4]) for name, changes in MODELS.items()}
@@ -145,7 +146,7 @@ def test_what_may_not_be_seen_is_minus_infinity() -> None:
         ("enc.0.self.weights", "head, src_q, src_k"),
         ("enc.0.self.h7.weights[0,0]", "2 along head"),
         ("enc.9.self.q[0,0,0]", "did you mean"),
-        ("nonsense!", "no address"),
+        ("nonsense!", "not an address"),
     ],
 )
 def test_a_wrong_address_is_said(address: str, said: str) -> None:

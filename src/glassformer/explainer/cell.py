@@ -197,6 +197,26 @@ def _sinusoid(place: _Place) -> _Parts:
     return _Parts(f"{name}(pos / 10000^(2i/d))", f"{name}({position} / 10000 ** (2 × {pair} / {width}))")
 
 
+def _rotate(place: _Place) -> _Parts:
+    head, row, channel = place.where
+    position, width, pair = place.constant("start") + row, place.size(0, 2), channel // 2
+    angle = f"{position} / 10000 ** (2 × {pair} / {width})"
+    turn = position / 10000 ** (2 * pair / width)
+    even, odd = (place.input(0, head, row, 2 * pair + i) for i in (0, 1))
+    sides = ((even, "cos"), (odd, "-sin")) if channel % 2 == 0 else ((even, "sin"), (odd, "cos"))
+    factors = {"cos": math.cos(turn), "sin": math.sin(turn), "-sin": -math.sin(turn)}
+    terms = [
+        Term(
+            x.value * factors[name],
+            (x, Operand(f"{name} a", factors[name], None)),
+            f"{number(x.value)} × {name}({angle})",
+        )
+        for x, name in sides
+    ]
+    formula = " + ".join(f"{x.name} × {name} a" for x, name in sides)
+    return _Parts(f"{formula}, a = pos / 10000^(2i/K)", " + ".join(term.written for term in terms), terms)
+
+
 def _scale(place: _Place) -> _Parts:
     term = _product(place.input(0, *place.where), _constant("factor", place.constant("factor")))
     return _Parts(f"{term.operands[0].name} × factor", term.written, [term])
@@ -356,6 +376,7 @@ CELLS: Final[dict[str, Callable[[_Place], _Parts]]] = {
     "mean": _mean,
     "normalise": _normalise,
     "relu": _relu,
+    "rotate": _rotate,
     "rows": _rows,
     "scale": _scale,
     "silu": _silu,
