@@ -272,7 +272,7 @@ NOTES = (
         idea="Each sublayer's result is added to what went in, not put in its place. The sublayer only has to learn"
         " what to change, and the word with its position travels on beside it.",
         formula="y = x + sublayer(x)",
-        code=(AddNorm, AddNorm.leave, add),
+        code=(AddNorm, AddNorm.after, add),
         work=_show_residual,
     ),
     Note(
