@@ -18,6 +18,7 @@ from glassformer.model.transformer import Transformer
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocab import EOS
 from glassformer.translate.alignment import (
+    alignment_weights,
     choose_head,
     pharaoh,
     score_heads,
@@ -145,3 +146,11 @@ def test_links_name_words_that_exist(source: str, target: str) -> None:
     for first, second in word_alignment(attention.reshape(shape), src, tgt):
         assert 0 <= first < len(src)
         assert 0 <= second < len(tgt)
+
+
+def test_one_head_aligns_or_the_mean_of_all() -> None:
+    weights = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(0))  # (B, H, T, S)
+    assert torch.equal(alignment_weights(weights, 2), weights[:, 2])
+    assert torch.equal(alignment_weights(weights, None), weights.mean(dim=1))
+    assert torch.equal(alignment_weights(weights[0], 2), weights[0, 2])
+    assert torch.equal(alignment_weights(weights[0], None), weights[0].mean(dim=0))
