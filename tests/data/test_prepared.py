@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from glassformer.config import CorpusConfig, NoiseConfig, ReaderConfig, TokenizerConfig
 from glassformer.data.augment import join_texts
-from glassformer.data.prepared import CHUNK, Chunk, Encoder, Prepared
+from glassformer.data.prepared import CHUNK, Chunk, PairEncoder, Prepared
 from glassformer.data.shard import Block, Counts, Shard, ShardWriter, Side, id_type, open_shard
 from glassformer.errors import ConfigError, DataError
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
@@ -237,7 +237,7 @@ def test_noise_is_on_the_source_only(tmp_path: Path, tokenizers: Tokenizers) -> 
 def encode(pairs: Pairs, tokenizers: Tokenizers, reader: ReaderConfig, epoch: int = 0, weight: float = 1.0) -> Block:
     src, tgt = [src for src, _ in pairs], [tgt for _, tgt in pairs]
     chunk = Chunk(0, 0, 0, src, tgt, np.arange(len(pairs)), 0.0)
-    return Encoder(tokenizers, reader, (weight,), 1, epoch).encode(chunk)[0]
+    return PairEncoder(tokenizers, reader, (weight,), 1, epoch).encode(chunk)[0]
 
 
 @given(count=st.integers(1, 60), join=st.floats(0, 0.9), max_length=st.integers(8, 40), epoch=st.integers(0, 5))
@@ -276,7 +276,7 @@ def test_a_weight_is_how_often_each_pair_comes(tokenizers: Tokenizers, weight: f
     for epoch in range(epochs):
         for turn in range(int(np.ceil(weight))):
             chunk = Chunk(0, turn, 0, ["a"] * 40, ["b"] * 40, np.arange(40), 0.0)
-            block, _ = Encoder(tokenizers, ReaderConfig(), (weight,), 1, epoch).encode(chunk)
+            block, _ = PairEncoder(tokenizers, ReaderConfig(), (weight,), 1, epoch).encode(chunk)
             seen.update(block.places.tolist())
     exactly = epochs * weight
     assert {n - 1 for n in seen.values()} <= {int(np.floor(exactly)), int(np.ceil(exactly))}

@@ -10,7 +10,7 @@ one process would have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
@@ -98,6 +98,19 @@ def _is_token(lengths: Numbers) -> NDArray[np.bool_]:
     return np.arange(int(lengths.max()) + 1) < lengths[:, None]
 
 
+def length_batches(lengths: Sequence[int], *, max_tokens: int, max_rows: int | None = None) -> Iterator[list[int]]:
+    """Yield the positions of `lengths` in batches of similar length, the longest first and equal ones in order.
+
+    A batch, padded to its longest row, holds at most `max_tokens` positions, but at least one row.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    start = 0
+    while start < len(order):
+        n_rows = max(max_tokens // max(lengths[order[start]], 1), 1)
+        yield order[start : start + min(n_rows, max_rows or n_rows)]
+        start += min(n_rows, max_rows or n_rows)
+
+
 class Plan:
     """The global batches of one epoch, as arrays of pair numbers.
 
@@ -114,7 +127,7 @@ class Plan:
         self._shard, self._config, self._seed, self._epoch = shard, config, seed, epoch
         n_blocks = -(-shard.n_pairs // _BLOCK)
         n_windows = min(-(-shard.n_pairs // config.window), n_blocks)
-        order = draw_order(self._address(_BLOCKS), n_blocks) if n_windows > 1 else np.arange(n_blocks)
+        order = draw_order(self._key(_BLOCKS), n_blocks) if n_windows > 1 else np.arange(n_blocks)
         self._windows = np.array_split(order, max(n_windows, 1))  # the blocks of each
         self._planned: tuple[int, list[Numbers]] = (-1, [])  # the window in hand
         sizes = [len(self._window(number)) for number in range(len(self._windows))]
@@ -142,14 +155,14 @@ class Plan:
         pairs = pairs[pairs < self._shard.n_pairs]
         n_src, n_tgt = self._shard.src.lengths(pairs) + 1, self._shard.tgt.lengths(pairs) + 1
         longer, slope = np.maximum(n_src, n_tgt), n_tgt - n_src
-        ties = draw(self._address(_TIES, number), len(pairs))
+        ties = draw(self._key(_TIES, number), len(pairs))
         order = np.lexsort((ties, np.where(longer % 2, slope, -slope), longer))
         pairs, longer = pairs[order], longer[order]
         cuts = _cut(longer, self._config.max_tokens)
         batches = [pairs[start:end] for start, end in pairwise(cuts)]
-        return [batches[i] for i in draw_order(self._address(_ORDER, number), len(batches))]
+        return [batches[i] for i in draw_order(self._key(_ORDER, number), len(batches))]
 
-    def _address(self, kind: int, window: int = 0) -> tuple[int, ...]:
+    def _key(self, kind: int, window: int = 0) -> tuple[int, ...]:
         return kind, self._seed, self._epoch, window
 
 

@@ -53,7 +53,7 @@ def no_progress(n_pairs: int, share: float) -> None:
 
 
 class Chunk(NamedTuple):
-    """Neighbouring pairs of one corpus, and the address from which everything random in them is drawn."""
+    """Neighbouring pairs of one corpus, and the key from which everything random in them is drawn."""
 
     corpus: int
     turn: int  # a corpus of weight 2 is gone through twice
@@ -64,7 +64,7 @@ class Chunk(NamedTuple):
     share: float  # of all bytes, read when this chunk was
 
 
-class _Entry(NamedTuple):
+class EncodedPair(NamedTuple):
     """A pair in ids, made from one or more neighbouring rows of a chunk."""
 
     rows: range
@@ -72,7 +72,7 @@ class _Entry(NamedTuple):
     tgt: list[int]
 
 
-class Encoder(NamedTuple):
+class PairEncoder(NamedTuple):
     """Text to ids, for one epoch."""
 
     tokenizers: Tokenizers
@@ -85,13 +85,13 @@ class Encoder(NamedTuple):
         """Draw, join, add noise and encode; give back the chunk's share along with its block."""
         chosen = self._chosen(chunk)
         src, tgt = [chunk.src[row] for row in chosen], [chunk.tgt[row] for row in chosen]
-        address = self._address(_CHOICES, chunk)
-        draws, noise = draw(address, CHUNK, 1 + N_DRAWS)[chosen], self.reader.noise
-        names = draw(self._address(_NAMES, chunk), CHUNK)[chosen]
-        seeds = draw_seeds(address, 2 * CHUNK) if self.reader.sample_alpha else []
+        key = self._key(_CHOICES, chunk)
+        draws, noise = draw(key, CHUNK, 1 + N_DRAWS)[chosen], self.reader.noise
+        names = draw(self._key(_NAMES, chunk), CHUNK)[chosen]
+        seeds = draw_seeds(key, 2 * CHUNK) if self.reader.sample_alpha else []
         tgt_seeds = seeds[CHUNK:] if self.reader.sample_sides == "both" else []
 
-        def entries_of(pieces: list[range]) -> list[_Entry]:
+        def entries_of(pieces: list[range]) -> list[EncodedPair]:
             sources = [join_texts(src[piece.start : piece.stop]) for piece in pieces]
             targets = [join_texts(tgt[piece.start : piece.stop]) for piece in pieces]
             starts = [piece.start for piece in pieces]
@@ -103,7 +103,7 @@ class Encoder(NamedTuple):
             rows = [int(chosen[piece.start]) for piece in pieces]
             src_ids = self._cut(self.tokenizers.src, sources, seeds[:CHUNK], rows)
             tgt_ids = self._cut(self.tokenizers.tgt, targets, tgt_seeds, rows)
-            return [_Entry(*entry) for entry in zip(pieces, src_ids, tgt_ids, strict=True)]
+            return [EncodedPair(*entry) for entry in zip(pieces, src_ids, tgt_ids, strict=True)]
 
         entries = entries_of(runs(draws[:, 0] < self.reader.join))
         parted = [range(row, row + 1) for entry in entries if self._parts(entry) for row in entry.rows]
@@ -124,7 +124,7 @@ class Encoder(NamedTuple):
         tgt_ids, tgt_lengths = _flat([entry.tgt for entry in kept], self.tokenizers.tgt)
         return Block(src_ids, src_lengths, tgt_ids, tgt_lengths, places, counts), chunk.share
 
-    def _address(self, kind: int, chunk: Chunk) -> tuple[int, ...]:
+    def _key(self, kind: int, chunk: Chunk) -> tuple[int, ...]:
         return kind, self.seed, self.epoch, chunk.corpus, chunk.turn, chunk.number
 
     def _chosen(self, chunk: Chunk) -> NDArray[np.int64]:
@@ -147,10 +147,10 @@ class Encoder(NamedTuple):
         alpha = self.reader.sample_alpha
         return [tokenizer.sample(text, alpha, seeds[row]) for text, row in zip(texts, rows, strict=True)]
 
-    def _fits(self, entry: _Entry) -> bool:
+    def _fits(self, entry: EncodedPair) -> bool:
         return 0 < len(entry.src) < self.reader.max_length and 0 < len(entry.tgt) < self.reader.max_length
 
-    def _parts(self, entry: _Entry) -> bool:
+    def _parts(self, entry: EncodedPair) -> bool:
         return len(entry.rows) > 1 and not self._fits(entry)
 
 
@@ -213,7 +213,7 @@ class _Preparation(NamedTuple):
     def _write(self, epoch: int, n_processes: int, progress: Progress) -> None:
         sizes = self.tokenizers.src.vocab_size, self.tokenizers.tgt.vocab_size
         weights = tuple(corpus.weight for corpus in self.corpora)
-        encoder = Encoder(self.tokenizers, self.reader, weights, self.seed, epoch if self.is_random else 0)
+        encoder = PairEncoder(self.tokenizers, self.reader, weights, self.seed, epoch if self.is_random else 0)
         files: dict[str, int] = {}
         faults = Faults()
         blocks: Generator[tuple[Block, float]] = map_in_order(encoder.encode, self._chunks(files, faults), n_processes)

@@ -42,7 +42,7 @@ class _Edge(NamedTuple):
     ids: list[int]
 
 
-class _Node(NamedTuple):
+class _Position(NamedTuple):
     """A place in a word: the pieces that end there, and up to where each reaches on the way from 0 to 1."""
 
     edges: list[_Edge]
@@ -57,7 +57,7 @@ class UnigramCutter:
         self._longest = max(map(len, vocabulary.pieces))
         self._unknown = min(score for _, score in vocabulary.pieces.values()) - _UNKNOWN
         self._symbols = {token for token, score in vocabulary.pieces.values() if score == 0}
-        self._lattices: dict[str, list[_Node]] = {}
+        self._lattices: dict[str, list[_Position]] = {}
 
     def cut(self, word: str, draws: random.Random) -> list[int]:
         """Walk from the end of the word to its beginning, by chance."""
@@ -74,12 +74,12 @@ class UnigramCutter:
             end = edge.start
         return [token for ids in reversed(parts) for token in ids]
 
-    def _lattice(self, word: str) -> list[_Node]:
+    def _lattice(self, word: str) -> list[_Position]:
         """Sum over all segmentations of each beginning of the word; nothing if it holds a symbol, which nobody cuts."""
         if self._symbols and not self._symbols.isdisjoint(self._vocabulary.best(word)):
             return []
         pieces = self._vocabulary.pieces
-        nodes, totals = [_Node([], [])], [0.0]  # the logarithm of the sum
+        nodes, totals = [_Position([], [])], [0.0]  # the logarithm of the sum
         for end in range(1, len(word) + 1):
             edges, scores = [], []
             for start in range(max(0, end - self._longest), end):
@@ -96,7 +96,7 @@ class UnigramCutter:
             top = max(scores)
             sums = list(accumulate(math.exp(score - top) for score in scores))
             totals.append(top + math.log(sums[-1]))
-            nodes.append(_Node(edges, [part / sums[-1] for part in sums]))
+            nodes.append(_Position(edges, [part / sums[-1] for part in sums]))
         return nodes
 
 

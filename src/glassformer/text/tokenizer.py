@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import random
 import re
 from collections import Counter
@@ -24,6 +23,7 @@ from sentencepiece import (
 
 from glassformer.config import TokenizerConfig
 from glassformer.errors import ConfigError, DataError, ModelFileError
+from glassformer.files import atomic_file
 from glassformer.text.sampling import BpeCutter, Cutter, UnigramCutter, Vocabulary
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
 
@@ -76,7 +76,7 @@ class Tokenizer:
 
         A line counts once, however often it comes.
         """
-        sample = _Sample(config)
+        sample = _Reservoir(config)
         for line in lines:
             sample.add(line)
         return cls(_train(sample.lines, config))
@@ -96,15 +96,14 @@ class Tokenizer:
             raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the sentencepiece model, whole or not at all."""
+        """Write the sentencepiece model atomically; the folder is created if needed."""
         path = Path(path)
-        unfinished = path.with_name(f"{path.name}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(self.model_bytes)
-            os.replace(unfinished, path)
         except OSError as error:
             raise ModelFileError(f"{path} cannot be written: {error.strerror}") from None
+        with atomic_file(path, error=ModelFileError) as file:
+            file.write(self.model_bytes)
 
     @property
     def vocab_size(self) -> int:
@@ -354,7 +353,7 @@ def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) 
     if config.joint:
         joint = Tokenizer.train((line for pair in pairs for line in pair), config)
         return Tokenizers(joint, joint)
-    samples = {"source": _Sample(config), "target": _Sample(config)}
+    samples = {"source": _Reservoir(config), "target": _Reservoir(config)}
     for pair in pairs:
         for sample, line in zip(samples.values(), pair, strict=True):
             sample.add(line)
@@ -367,7 +366,7 @@ def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) 
     return Tokenizers(*trained)
 
 
-class _Sample:
+class _Reservoir:
     """Some of many lines, each as likely as any other, in bounded memory (reservoir sampling)."""
 
     def __init__(self, config: TokenizerConfig) -> None:
