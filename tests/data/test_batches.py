@@ -286,7 +286,7 @@ def test_the_first_rank_has_the_next_epoch_made() -> None:
 @given(st.lists(st.integers(0, 30)), st.integers(1, 60), st.none() | st.integers(1, 5))
 def test_batches_of_similar_length(lengths: list[int], max_tokens: int, max_rows: int | None) -> None:
     batches = list(length_batches(lengths, max_tokens=max_tokens, max_rows=max_rows))
-    assert sum(batches, []) == sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    assert [i for batch in batches for i in batch] == sorted(range(len(lengths)), key=lambda i: -lengths[i])
     for number, batch in enumerate(batches):
         longest = lengths[batch[0]]
         assert 0 < len(batch) <= (max_rows or len(batch))

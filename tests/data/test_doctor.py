@@ -560,7 +560,7 @@ class TestWhatToRemove:
         [
             (["duplicat"], [], "unknown kind of finding duplicat; did you mean duplicate?"),
             ([], ["xyz"], "known: control"),
-            (["copy"], ["copy"], "copy: either keep or remove"),
+            (["copy"], ["copy"], "copy: cannot both keep and remove"),
         ],
     )
     def test_wrong_kinds(self, keep: list[str], remove: list[str], said: str) -> None:

@@ -321,7 +321,7 @@ def test_a_side_without_tokens_is_counted(tokenizers: Tokenizers) -> None:
 
 def test_nothing_left_is_an_error(tmp_path: Path, tokenizers: Tokenizers) -> None:
     corpus = write(tmp_path / "a.tsv", [("le chat mange", "la"), ("le chien", "la")])
-    with pytest.raises(DataError, match=r"^no pair is left to learn from: .* 2 × a side longer than max_length=2"):
+    with pytest.raises(DataError, match=r"^no pairs left to train on: .* 2 × a side longer than max_length=2"):
         Prepared([corpus], ReaderConfig(max_length=2), tokenizers, tmp_path / "data").epoch(0)
 
 
@@ -408,7 +408,7 @@ def test_places_that_cannot_be_read_or_written(tmp_path: Path, tokenizers: Token
     with pytest.raises(DataError, match=r"nowhere\.tsv: no such file"):
         Prepared([CorpusConfig(path=tmp_path / "nowhere.tsv")], ReaderConfig(), tokenizers, tmp_path / "data")
     corpus = write(tmp_path / "a.tsv", sentences(20))
-    with pytest.raises(DataError, match=r"a\.tsv/data cannot hold the prepared corpus: Not a directory"):
+    with pytest.raises(DataError, match=r"cannot write the prepared corpus to .*a\.tsv/data: Not a directory"):
         Prepared([corpus], ReaderConfig(), tokenizers, corpus.path / "data").epoch(0)
 
 
