@@ -168,7 +168,7 @@ def one_norm(theirs: Theirs, stack: str) -> Theirs:
     [
         (lambda: Theirs(bias=False), "bias=False"),
         (lambda: Theirs(activation=nn.GELU(approximate="tanh")), "activation GELU\\(approximate='tanh'\\)"),
-        (lambda: Theirs(activation=torch.tanh), "known: relu, gelu, silu"),
+        (lambda: Theirs(activation=torch.tanh), "supported: relu, gelu, silu"),
         (lambda: one_norm(Theirs(), "encoder"), "after one stack only"),
         (lambda: one_norm(Theirs(), "decoder"), "after one stack only"),
     ],

@@ -275,7 +275,7 @@ class TestFaults:
         with pytest.raises(DataError) as caught:
             read_moses(tmp_path, b"x\n" * n_source, b"x\n" * n_target)
         short, long = sorted((n_source, n_target))
-        assert str(caught.value).startswith(f"{tmp_path / longer}:{short + 1}: nothing stands beside it")
+        assert str(caught.value).startswith(f"{tmp_path / longer}:{short + 1}: no parallel line")
         assert f"{short} lines" in str(caught.value)
         assert f"{longer} {long};" in str(caught.value)
 
