@@ -15,6 +15,7 @@ from glassformer.config import ModelConfig, TokenizerConfig
 from glassformer.model.decoder import DecoderLayer
 from glassformer.model.trace import look
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import AttentionHead
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocab import EOS
 from glassformer.translate.alignment import (
@@ -150,7 +151,8 @@ def test_links_name_words_that_exist(source: str, target: str) -> None:
 
 def test_one_head_aligns_or_the_mean_of_all() -> None:
     weights = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(0))  # (B, H, T, S)
-    assert torch.equal(alignment_weights(weights, 2), weights[:, 2])
+    head = AttentionHead(layer=0, head=2)
+    assert torch.equal(alignment_weights(weights, head), weights[:, 2])
     assert torch.equal(alignment_weights(weights, None), weights.mean(dim=1))
-    assert torch.equal(alignment_weights(weights[0], 2), weights[0, 2])
+    assert torch.equal(alignment_weights(weights[0], head), weights[0, 2])
     assert torch.equal(alignment_weights(weights[0], None), weights[0].mean(dim=0))
