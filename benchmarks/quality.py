@@ -102,7 +102,7 @@ def main() -> None:
         sys.exit(f"{TEST_SETS[0]}.fr-en.tsv is missing: set GLASSFORMER_DATA to the folder that has it")
     tests = {name: read_test(CorpusConfig(path=data / f"{name}.fr-en.tsv")) for name in TEST_SETS}
     facts: dict[str, Any] = {"model": options.model, "beam": options.beam}
-    with Translator.load(options.model, options.engine, split=False) as translator:
+    with Translator.load(options.model, engine=options.engine, split=False) as translator:
         search = translator.search.model_copy(update={"width": options.beam})
         print(f"{options.model}, beam {options.beam}, {translator.engine}\n")
         print("| test set | sentences | BLEU | chrF | TER |\n|---|---|---|---|---|")
@@ -115,7 +115,7 @@ def main() -> None:
         for metric, score in scores.items():
             print(f"{metric}: {score.signature}")
     if not options.scores_only:
-        with Translator.load(options.model, options.engine) as translator:
+        with Translator.load(options.model, engine=options.engine) as translator:
             facts["variants"] = variants(translator, tests["tatoeba.dev"], search)
         print("\n| dev, typed | sentences | BLEU | beside the clean ones | kept |\n|---|---|---|---|---|")
         for row in facts["variants"]:

@@ -36,7 +36,9 @@ def golden_translator(seed: int = 17, **changes: Any) -> Translator:
         model.output.bias[:260] = -6.0  # marks and bytes
         model.output.bias[EOS] = 2.0
     about = About(src_lang="fr", tgt_lang="en", alignment=AttentionHead(layer=0, head=1))
-    return Translator(TorchEngine([model]), tokenizers(), about, 80, SearchConfig(width=3, max_length=12))
+    return Translator(
+        TorchEngine([model]), tokenizers(), about, max_positions=80, search=SearchConfig(width=3, max_length=12)
+    )
 
 
 @cache

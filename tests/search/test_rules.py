@@ -20,14 +20,29 @@ from glassformer.text.vocab import EOS
 from tests.search.toys import CPU, Toy, all_sequences, existing
 
 WORDS = st.lists(st.integers(4, 6), min_size=1, max_size=3)
+CONTINUING = {1, 6}
 
 
 def contains(tokens: Sequence[int], sequence: Sequence[int]) -> bool:
     return any(list(tokens[i : i + len(sequence)]) == list(sequence) for i in range(len(tokens)))
 
 
+def has_word(tokens: Sequence[int], sequence: Sequence[int]) -> bool:
+    """Say whether a sequence comes and no token after it continues its last word."""
+    ends = [i + len(sequence) for i in range(len(tokens)) if list(tokens[i : i + len(sequence)]) == list(sequence)]
+    return any(CONTINUING.isdisjoint(tokens[end : end + 1]) for end in ends)
+
+
+def begin_words(sequences: Sequence[Sequence[int]]) -> bool:
+    return not any(sequence[0] in CONTINUING for sequence in sequences)
+
+
+def continues(vocab: int = 7) -> torch.Tensor:
+    return torch.isin(torch.arange(vocab), torch.tensor(sorted(CONTINUING)))
+
+
 def search(toy: Toy, batch: int, *rules: Any, **settings: Any) -> Hypotheses:
-    """Search under rules: prefixes, suppressed, required."""
+    """Search under rules: prefixes, suppressed, required, continues."""
     return toy.search(batch, make_rules(SearchConfig(**settings), CPU, *rules), **settings)
 
 
@@ -119,6 +134,7 @@ def test_only_repeats_are_lost(size: int) -> None:
     groups=st.sampled_from([1, 1, 2]),
     ngram=st.sampled_from([0, 0, 2]),
     ending=st.floats(-2, 3),
+    whole=st.booleans(),
 )
 def test_required_sequences_come_whenever_there_is_room(
     required: list[list[int]],
@@ -129,18 +145,22 @@ def test_required_sequences_come_whenever_there_is_room(
     groups: int,
     ngram: int,
     ending: float,
+    whole: bool,
 ) -> None:
-    toy = Toy(seed=seed, bias={EOS: ending, 4: -3.0})
+    """As whole words too, though the likeliest next token is one that continues a word."""
+    toy = Toy(seed=seed, bias={EOS: ending, 4: -3.0, 6: 2.0 * whole})
+    holds = has_word if whole and begin_words(required) else contains
     needed = sum(map(len, {tuple(word) for word in required}))
     settings = {"width": groups * width, "groups": groups, "max_length": len(prefix) + needed + room}
-    found = search(toy, 2, [prefix, []], (), required, no_repeat_ngram=ngram, **settings)
+    words = continues() if whole else None
+    found = search(toy, 2, [prefix, []], (), required, words, no_repeat_ngram=ngram, **settings)
     check_scores(toy, found)
     for sentence in range(2):
         hypotheses = existing(found, sentence)
         assert hypotheses
         assert hypotheses[0][0][: len(prefix)] == prefix or sentence == 1
         for tokens, _, _ in hypotheses:
-            assert all(contains(tokens, word) for word in required)
+            assert all(holds(tokens, word) for word in required)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -151,6 +171,26 @@ def test_a_wide_search_with_required_words_is_exhaustive(seed: int) -> None:
     found = existing(search(toy, 1, (), (), required, width=400, max_length=4, length_penalty=0.0, stop="exact"), 0)
     assert found[0][0] == best
     assert sorted(tokens for tokens, _, _ in found) == right
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_wide_search_loses_only_parts_of_words(seed: int) -> None:
+    """A required word is found beside longer words that begin with it, in any order."""
+    toy, required = Toy(7, seed), [[4], [5, 1]]
+    right = [s for s in all_sequences(7, 4) if all(has_word(s[:3], word) and has_word(s, word) for word in required)]
+    assert [4, 5, 1, EOS] in right
+    settings = {"width": 1300, "max_length": 4, "length_penalty": 0.0, "stop": "exact"}
+    found = existing(search(toy, 1, (), (), required, continues(), **settings), 0)
+    assert sorted(tokens for tokens, _, _ in found) == right
+    toy.bias = {6: 4.0}
+    (best, *_), *_ = existing(search(toy, 1, (), (), [[4], [4, 6]], continues(), width=30, max_length=7), 0)
+    assert has_word(best, [4])
+    assert has_word(best, [4, 6])
+
+
+def test_a_sequence_that_begins_in_a_word_comes_as_it_can() -> None:
+    found = search(Toy(), 1, (), (), [[6, 4]], continues(), width=2, max_length=4)
+    assert all(contains(tokens, [6, 4]) for tokens, _, _ in existing(found, 0))
 
 
 def test_a_required_word_is_put_where_it_fits_not_only_at_the_end() -> None:
@@ -164,16 +204,22 @@ def test_a_required_word_is_put_where_it_fits_not_only_at_the_end() -> None:
     assert better >= 9
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @given(written=st.lists(st.integers(4, 6), max_size=6), words=st.lists(WORDS, min_size=1, max_size=3))
-def test_what_is_missing_is_enough_and_can_be_made_less(written: list[int], words: list[list[int]]) -> None:
+def test_what_is_missing_is_enough_and_can_be_made_less(
+    written: list[int], words: list[list[int]], whole: bool
+) -> None:
     sequences = tuple(torch.tensor(w) for w in sorted({tuple(w) for w in words}))
-    required = Required(sequences, torch.tensor(sorted({token for word in words for token in word})))
+    used = torch.tensor(sorted({token for word in words for token in word}))
+    hypothesis.assume(begin_words(words) or not whole)
+    required = Required(sequences, used, continues(11) if whole else None)
     tokens = torch.tensor(written, dtype=torch.long)
     missing = int(required.missing(tokens))
-    assert (missing == 0) == all(contains(written, word) for word in words)
-    after, other = required.missing_after(tokens)
+    assert (missing == 0) == all((has_word if whole else contains)(written, word) for word in words)
+    after, other, glued = required.missing_after(tokens)
     assert [int(required.missing(torch.cat([tokens, u.view(1)]))) for u in required.tokens] == after.tolist()
     assert int(required.missing(torch.cat([tokens, torch.tensor([9])]))) == int(other)
+    assert int(required.missing(torch.cat([tokens, torch.tensor([1])]))) == int(glued)
     if missing:
         assert int(after.min()) <= missing - 1
 

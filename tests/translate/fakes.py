@@ -9,7 +9,7 @@ import numpy as np
 
 from glassformer.config import TokenizerConfig
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
-from glassformer.translate.engines.engine import Found, Request, Source
+from glassformer.translate.engines.engine import IdHypothesis, Request, Source
 
 __all__ = ["Answer", "FakeEngine", "echo", "tokenizers"]
 
@@ -20,7 +20,7 @@ _LINES = [
     "A dog runs in the street; it is black.",
 ]
 
-Answer = Callable[[Source, Request], list[Found]]
+Answer = Callable[[Source, Request], list[IdHypothesis]]
 
 
 @cache
@@ -30,7 +30,7 @@ def tokenizers() -> Tokenizers:
     return Tokenizers(joint, joint)
 
 
-def echo(source: Source, request: Request) -> list[Found]:
+def echo(source: Source, request: Request) -> list[IdHypothesis]:
     """Answer with the source, up to the length limit."""
     limit = request.search.max_length
     tokens = [*source.prefix, *source.tokens]
@@ -39,7 +39,8 @@ def echo(source: Source, request: Request) -> list[Found]:
     log_probs = [-0.1] * (len(kept) + ended)
     attention = np.eye(len(kept), len(source.tokens), dtype=np.float32) if request.attention else None
     return [
-        Found(kept, sum(log_probs), -0.1 * rank, ended, log_probs, attention) for rank in range(1, request.n_best + 1)
+        IdHypothesis(kept, sum(log_probs), -0.1 * rank, ended, log_probs, attention)
+        for rank in range(1, request.n_best + 1)
     ]
 
 
@@ -52,13 +53,13 @@ class FakeEngine:
         self,
         answer: Answer = echo,
         cannot: Callable[[Request], str | None] = lambda request: None,
-        is_shared: bool = False,
+        is_thread_safe: bool = False,
     ) -> None:
-        self.answer, self.refuses, self.is_shared = answer, cannot, is_shared
+        self.answer, self.refuses, self.is_thread_safe = answer, cannot, is_thread_safe
         self.asked: list[tuple[list[Source], Request]] = []
         self.closed = False
 
-    def translate(self, sources: Sequence[Source], request: Request) -> Iterator[tuple[int, list[Found]]]:
+    def translate(self, sources: Sequence[Source], request: Request) -> Iterator[tuple[int, list[IdHypothesis]]]:
         """Answer from the last to the first: whoever asks must not count on an order."""
         self.asked.append((list(sources), request))
         for number in reversed(range(len(sources))):

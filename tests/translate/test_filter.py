@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,14 +23,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from glassformer.cli import app
-from glassformer.config import SearchConfig
+from glassformer.config import SearchConfig, TranslateOptions
 from glassformer.errors import DataError, GlassformerError
 from glassformer.files import atomic_file
 from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
-from glassformer.translate.engines.engine import Found, Request, Source
+from glassformer.translate.engines.engine import IdHypothesis, Request, Source
 from glassformer.translate.filter import (
-    Answers,
     converse,
     read_batches,
     translate_file,
@@ -73,9 +73,9 @@ def fake(answer: Answer = echo) -> Translator:
     return Translator(FakeEngine(answer), tokenizers(), About(src_lang="fr"), search=SearchConfig(max_length=256))
 
 
-def run(lines: bytes, translator: Translator, answers: Answers | None = None) -> bytes:
+def run(lines: bytes, translator: Translator, as_json: bool = False, **options: Any) -> bytes:
     output = io.BytesIO()
-    translate_lines(translator, io.BytesIO(lines).read, output, answers or Answers())
+    translate_lines(translator, io.BytesIO(lines).read, output, TranslateOptions(**options), as_json=as_json)
     return output.getvalue()
 
 
@@ -117,12 +117,12 @@ def test_a_model_may_write_any_token() -> None:
     """A line stays a line when the model writes line breaks, broken bytes or marks."""
     breaks = [token for token in range(tokenizers().tgt.vocab_size) if token not in (PAD, UNK, BOS, EOS)]
 
-    def anything(source: Source, request: Request) -> list[Found]:
-        return [Found(random.Random(len(source.tokens)).sample(breaks, 40), -1.0, -1.0, True)]
+    def anything(source: Source, request: Request) -> list[IdHypothesis]:
+        return [IdHypothesis(random.Random(len(source.tokens)).sample(breaks, 40), -1.0, -1.0, True)]
 
     assert run(b"chat\nchien noir\n", fake(anything)).count(b"\n") == 2
-    for answers in (Answers(as_json=False, n_best=2), Answers(as_json=True)):
-        lines = run(b"chat\n", fake(anything), answers).split(b"\n")
+    for settings in ({"n_best": 2}, {"as_json": True}):
+        lines = run(b"chat\n", fake(anything), **settings).split(b"\n")
         assert len(lines) == 2
 
 
@@ -152,7 +152,7 @@ def test_slow_lines_are_answered_at_once() -> None:
         return chunks.pop(0)
 
     output = Output()
-    translate_lines(fake(), read, output, Answers())
+    translate_lines(fake(), read, output, TranslateOptions())
     assert output.getvalue() == b"chat\nchien\n"
 
 
@@ -164,7 +164,7 @@ def test_fast_lines_are_taken_together() -> None:
 
 
 def test_json_holds_everything() -> None:
-    (line,) = run(b"Le chat dort. Il est noir.\n", fake(), Answers(as_json=True, n_best=2)).splitlines()
+    (line,) = run(b"Le chat dort. Il est noir.\n", fake(), as_json=True, n_best=2).splitlines()
     facts = json.loads(line)
     assert facts["source"] == facts["translation"] == "Le chat dort. Il est noir."
     assert facts["n_best"] == [facts["translation"]] * 2
@@ -176,11 +176,11 @@ def test_json_holds_everything() -> None:
 
 
 def test_alignment_counts_words() -> None:
-    assert run(b"le chat  dort\n", fake(), Answers(alignment=True)) == b"le chat  dort\t0-0 1-1 2-2\n"
+    assert run(b"le chat  dort\n", fake(), alignment=True) == b"le chat  dort\t0-0 1-1 2-2\n"
 
 
 def test_n_best_numbers_its_lines() -> None:
-    lines = run(b"chat\n\nchien\n", fake(), Answers(n_best=2)).decode().splitlines()
+    lines = run(b"chat\n\nchien\n", fake(), n_best=2).decode().splitlines()
     assert [line.split("\t")[::2] for line in lines] == [["1", "chat"]] * 2 + [["2", ""]] + [["3", "chien"]] * 2
 
 
@@ -194,7 +194,7 @@ def test_a_conversation_shows_what_is_known() -> None:
             raise EOFError from None
 
     shown: list[str] = []
-    converse(fake(), ask, shown.append, Answers())
+    converse(fake(), ask, shown.append, TranslateOptions())
     assert shown == ["le chat", "   90% sure   le→le chat→chat", ""]
 
 
@@ -218,14 +218,15 @@ def test_a_file_is_written_whole_or_not(tmp_path: Path) -> None:
 def test_files_may_be_packed(tmp_path: Path) -> None:
     path = tmp_path / "in.txt.gz"
     path.write_bytes(gzip.compress(b"chat\nchien\n"))
-    output = io.BytesIO()
-    translate_file(fake(), path, output, Answers(), bar=True)
+    output, done = io.BytesIO(), list[int]()
+    translate_file(fake(), path, output, TranslateOptions(), watch=done.append)
     assert output.getvalue() == b"chat\nchien\n"
+    assert sum(done) == len(output.getvalue())
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DataError, match="cut off"):
-        translate_file(fake(), path, output, Answers(), bar=False)
+        translate_file(fake(), path, output, TranslateOptions())
     with pytest.raises(DataError, match="no such file"):
-        translate_file(fake(), tmp_path / "none", output, Answers(), bar=False)
+        translate_file(fake(), tmp_path / "none", output, TranslateOptions())
 
 
 def command(*words: str | Path) -> list[str]:
@@ -290,7 +291,7 @@ def test_a_closed_or_full_pipe_is_one_line(redirected: str, complaint: str, fold
         (["{}", "--interactive", "--output", "x"], "--interactive cannot be combined with"),
         (["{}", "--compute", "int9"], "unknown quantization int9"),
         (["{}", "--compute", "int8", "--engine", "torch"], "compute=int8 is for ctranslate2"),
-        (["{0},{0}", "--compute", "float32"], "ctranslate2 cannot translate with this: an ensemble"),
+        (["{0},{0}", "--compute", "float32"], "CTranslate2 cannot run this model: an ensemble"),
     ],
 )
 def test_a_mistake_is_explained(words: list[str], complaint: str, folder: Path) -> None:

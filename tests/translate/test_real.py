@@ -16,7 +16,7 @@ from glassformer.config import SearchConfig
 from glassformer.store.folder import load_model
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.translate.engines.ctranslate2 import Setup
-from glassformer.translate.engines.engine import Engine, Found, Request, Source
+from glassformer.translate.engines.engine import Engine, IdHypothesis, Request, Source
 from glassformer.translate.engines.probe import choose_setup, load_engine
 from glassformer.translate.engines.torch import TorchEngine
 
@@ -40,9 +40,9 @@ def ours() -> TorchEngine:
     return TorchEngine([load_model(Path(MODEL))])
 
 
-def best(engine: Engine, sources: list[Source], width: int, size: int) -> list[Found]:
+def best(engine: Engine, sources: list[Source], width: int, size: int) -> list[IdHypothesis]:
     """Translate in groups of `size` sentences."""
-    request, found = Request(SearchConfig(width=width, max_length=100)), dict[int, Found]()
+    request, found = Request(SearchConfig(width=width, max_length=100)), dict[int, IdHypothesis]()
     for first in range(0, len(sources), size):
         answers = engine.translate(sources[first : first + size], request)
         found |= {first + number: of_one[0] for number, of_one in answers}

@@ -12,14 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.config import SearchConfig
+from glassformer.config import SearchConfig, TranslateOptions
 from glassformer.errors import ConfigError, ModelFileError
 from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import EOS
-from glassformer.translate.engines.engine import Found, Request, Source
+from glassformer.translate.engines.engine import IdHypothesis, Request, Source
 from glassformer.translate.engines.torch import TorchEngine
 from glassformer.translate.loops import is_loop
-from glassformer.translate.translator import Translator
+from glassformer.translate.translator import Keywords, Translator
 from tests.models import build
 from tests.translate.fakes import Answer, FakeEngine, echo, tokenizers
 
@@ -32,8 +32,8 @@ def fake(answer: Answer = echo, **settings: object) -> Translator:
 
 
 def asked(translator: Translator) -> list[tuple[list[Source], Request]]:
-    assert isinstance(translator._engine, FakeEngine)
-    return translator._engine.asked
+    assert isinstance(translator._engines.first, FakeEngine)
+    return translator._engines.first.asked
 
 
 @pytest.fixture(scope="module")
@@ -63,23 +63,23 @@ def test_texts_keep_their_type_and_order() -> None:
     assert list(stream) == texts
 
 
-def test_an_engine_that_is_shared_gets_shares_of_similar_length() -> None:
+def test_an_engine_that_is_thread_safe_gets_shares_of_similar_length() -> None:
     texts = [f"{'chat ' * (1 + number % 7)}{number}" for number in range(300)]
-    engine = FakeEngine(is_shared=True)
+    engine = FakeEngine(is_thread_safe=True)
     assert Translator(engine, tokenizers()).translate(texts) == texts
     sizes = [sorted(len(source.tokens) for source in sources) for sources, _ in engine.asked]
     assert sum(map(len, sizes)) == len(texts)
     assert len(sizes) == 4
     sizes.sort()
     assert all(a[-1] <= b[0] + 4 for a, b in pairwise(sizes))  # by characters, so almost in order
-    few = FakeEngine(is_shared=True)
+    few = FakeEngine(is_thread_safe=True)
     Translator(few, tokenizers()).translate(texts[:100])
     assert len(few.asked) == 1
 
 
 def test_what_may_go_to_another_engine_is_not_shared() -> None:
     """A loop is searched once more: where the engine cannot, another does, and only one thread at a time."""
-    engine = FakeEngine(cannot=lambda request: "that" if request.search.no_repeat_ngram else None, is_shared=True)
+    engine = FakeEngine(cannot=lambda request: "that" if request.search.no_repeat_ngram else None, is_thread_safe=True)
     Translator(engine, tokenizers(), fallback=FakeEngine).translate(["chat"] * 300)
     assert len(engine.asked) == 1
 
@@ -127,7 +127,7 @@ def test_no_source_is_longer_than_the_limit() -> None:
 def test_what_is_cut_off_is_cut_in_two_and_translated_again() -> None:
     """A translation twice as long as its source: none of it is lost at the length limit."""
 
-    def twice(source: Source, request: Request) -> list[Found]:
+    def twice(source: Source, request: Request) -> list[IdHypothesis]:
         return echo(Source([token for token in source.tokens for _ in "12"]), request)
 
     text = "le chien court dans la rue et le chat mange la souris et il dort"
@@ -171,7 +171,7 @@ def test_n_best_widens_the_search() -> None:
 def test_capitals_are_read_as_lower_case_where_the_model_says_so() -> None:
     read: list[str] = []
 
-    def note(source: Source, request: Request) -> list[Found]:
+    def note(source: Source, request: Request) -> list[IdHypothesis]:
         read.append(tokenizers().src.decode(source.tokens))
         return echo(source, request)
 
@@ -203,22 +203,21 @@ def test_required_words_go_to_the_engine_once_a_text() -> None:
     assert [words for words in required if words] == [(tuple(tokenizers().tgt.encode("cat")),)]
 
 
-def test_a_required_word_that_does_not_come_is_said() -> None:
-    words: list[str] = []
-    assert fake(say=words.append).translate("chat", require=["dog"]) == "chat"
-    assert ["dog" in word for word in words] == [True]
+def test_a_required_word_that_is_missing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert fake().translate("chat", require=["dog"]) == "chat"
+    assert ["dog" in message for message in caplog.messages] == [True]
 
 
 def spelt(*ways: list[str]) -> Answer:
     """Answer with the first way to spell that holds no suppressed sequence."""
     pieces = {tokenizers().tgt.pieces([token])[0]: token for token in range(tokenizers().tgt.vocab_size)}
 
-    def answer(source: Source, request: Request) -> list[Found]:
+    def answer(source: Source, request: Request) -> list[IdHypothesis]:
         for way in ways:
             tokens = [pieces[piece] for piece in way]
             held = {tuple(tokens[start:end]) for start in range(len(tokens)) for end in range(start, len(tokens) + 1)}
             if not held & set(request.suppressed):
-                return [Found(tokens, -1.0, -1.0, True)]
+                return [IdHypothesis(tokens, -1.0, -1.0, True)]
         return []
 
     return answer
@@ -247,10 +246,10 @@ def test_suppressed_words_are_words() -> None:
 
 
 def test_a_loop_is_decoded_once_more_and_flagged() -> None:
-    def circle(source: Source, request: Request) -> list[Found]:
+    def circle(source: Source, request: Request) -> list[IdHypothesis]:
         if request.search.no_repeat_ngram:
             return echo(source, request)
-        return [Found([300, 301, 302] * 20, -1.0, -1.0, False)]
+        return [IdHypothesis([300, 301, 302] * 20, -1.0, -1.0, False)]
 
     found = fake(circle).results(TEXT)
     assert (found.text, found.looped) == (TEXT, True)
@@ -286,9 +285,9 @@ def test_a_random_model_that_loops_is_mended() -> None:
 def test_mbr_takes_the_draw_that_others_agree_with() -> None:
     draws = ["a black cat", "the dog", "the dog", "the dog", "mouse"]
 
-    def draw(source: Source, request: Request) -> list[Found]:
-        assert (request.search.method, request.n_best) == ("sample", 5)
-        return [Found(tokenizers().tgt.encode(text), -1.0, -1.0, True) for text in draws]
+    def draw(source: Source, request: Request) -> list[IdHypothesis]:
+        assert (request.search.method, request.n_best) == ("mbr", 5)
+        return [IdHypothesis(tokenizers().tgt.encode(text), -1.0, -1.0, True) for text in draws]
 
     found = fake(draw).results("x", search=SearchConfig(method="mbr", width=5), n_best=2)
     assert found.text == "the dog"
@@ -296,17 +295,16 @@ def test_mbr_takes_the_draw_that_others_agree_with() -> None:
     assert found.score > 50
 
 
-def test_what_an_engine_refuses_goes_to_the_other_with_one_word() -> None:
-    words: list[str] = []
+def test_what_an_engine_refuses_goes_to_the_other_with_one_remark(caplog: pytest.LogCaptureFixture) -> None:
     first = FakeEngine(cannot=lambda request: "required words" if request.required else None)
     second = FakeEngine()
-    translator = Translator(first, tokenizers(), fallback=lambda: second, say=words.append)
+    translator = Translator(first, tokenizers(), fallback=lambda: second)
     with translator:
         translator.translate("chat")
         for _ in range(3):
             translator.translate("chat", require=["chat"])
     assert (len(first.asked), len(second.asked)) == (1, 3)
-    assert words == ["fake cannot do required words: fake does it"]
+    assert caplog.messages == ["fake does not support required words; falling back to fake"]
     assert first.closed
     assert second.closed
     with pytest.raises(ConfigError, match="required words"):
@@ -320,24 +318,23 @@ def test_a_folder_translates(folder: Path) -> None:
         assert translator.translate(texts) == [translator.translate(text) for text in texts]
 
 
-def test_auto_is_ctranslate2_where_it_can(folder: Path) -> None:
+def test_auto_is_ctranslate2_where_it_can(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     texts = [TEXT, "", "chien " * 100, "Il est noir."]
-    words: list[str] = []
     search = SearchConfig(width=2, max_length=20)
     with (
-        Translator.load(folder, search=search, say=words.append, threads=1) as fast,
-        Translator.load(folder, "torch", search) as plain,
+        Translator.load(folder, search=search, threads=1) as fast,
+        Translator.load(folder, engine="torch", search=search) as plain,
     ):
         assert fast.engine == "ctranslate2"
-        assert [word for word in words if "first use on this machine" not in word] == []
+        assert caplog.messages == []
         # Random weights loop, and what loops is searched by torch in both.
         assert fast.translate(texts) == plain.translate(texts)
         assert fast.translate("chat", require=["dog"]) == plain.translate("chat", require=["dog"])
-        assert "ctranslate2 cannot do required words: torch does it" in words
+        assert "ctranslate2 does not support required words; falling back to torch" in caplog.messages
 
 
 def test_one_that_is_closed_or_of_another_process_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Translator.load(folder, "torch") as translator:
+    with Translator.load(folder, engine="torch") as translator:
         translator.translate("chat")
         monkeypatch.setattr(os, "getpid", lambda: -1)  # as after a fork, in which its threads would be missing
         with pytest.raises(ConfigError, match="load one in each process"):
@@ -348,28 +345,41 @@ def test_one_that_is_closed_or_of_another_process_says_so(folder: Path, monkeypa
         translator.translate("chat")
 
 
+def test_keywords_override_options(folder: Path) -> None:
+    translator, options = fake(), TranslateOptions(prefix="Oh", n_best=2)
+    assert translator.translate("Il dort.", options) == "Oh Il dort."
+    assert translator.translate("Il dort.", options, prefix="Ah") == "Ah Il dort."
+    found = translator.results(["Il dort."], options, n_best=3)
+    assert [len(one.n_best) for one in found] == [3]
+    with pytest.raises(ConfigError, match="unknown setting sufix; did you mean prefix"):
+        translator.translate("x", sufix="y")  # type: ignore[call-overload]
+    assert Keywords.__annotations__.keys() == TranslateOptions.model_fields.keys()
+    with pytest.deprecated_call(match="logger"):
+        Translator.load(folder, engine="torch", say=print).close()
+
+
 def test_what_makes_no_sense_is_refused(folder: Path) -> None:
-    with Translator.load([folder, folder], "torch") as translator:
-        with pytest.raises(ConfigError, match="a text, a list of texts or an iterator of them"):
+    with Translator.load([folder, folder], engine="torch") as translator:
+        with pytest.raises(ConfigError, match="expected a text, a list of texts or an iterator of texts"):
             translator.translate(5)  # type: ignore[call-overload]
-        with pytest.raises(ConfigError, match="at least the best one"):
+        with pytest.raises(ConfigError, match="n_best=0"):
             translator.results("chat", n_best=0)
-        with pytest.raises(ConfigError, match="one can look into one model only"):
+        with pytest.raises(ConfigError, match="load one model"):
             translator.explain("chat")
         with pytest.raises(ConfigError, match="min_length"):
             SearchConfig.parse({"min_length": 9, "max_length": 9}, "search")
 
 
-def test_auto_is_torch_where_ctranslate2_cannot(tmp_path: Path, folder: Path) -> None:
+def test_auto_is_torch_where_ctranslate2_cannot(tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     size = tokenizers().src.vocab_size
     save_model(build(dtype=torch.float32, src_vocab=size, tgt_vocab=size, norm="none"), tmp_path)
     tokenizers().save(tmp_path)
     for model in (tmp_path, [folder, folder]):
-        words: list[str] = []
-        with Translator.load(model, say=words.append) as translator:
+        caplog.clear()
+        with Translator.load(model) as translator:
             assert translator.engine == "torch"
-        assert [word.startswith("ctranslate2 cannot") for word in words] == [True]
-        with pytest.raises(ConfigError, match="ctranslate2 cannot"):
+        assert [message.startswith("CTranslate2 cannot run this model (") for message in caplog.messages] == [True]
+        with pytest.raises(ConfigError, match="CTranslate2 cannot run this model"):
             Translator.load(model, engine="ctranslate2")
 
 

@@ -86,7 +86,7 @@ def explain(
 
     name = Path(model).name
     # One sentence leaves little to do in parallel; on a busy machine threads would wait longer than they compute.
-    with Translator.load(model, engine, threads=1, say=_log.info) as translator:
+    with Translator.load(model, engine=engine, threads=1) as translator:
         translator.search = options.search_settings(translator.search, search, beam)
         if live:
             from glassformer.explainer.live import serve_page
@@ -139,5 +139,5 @@ def demo(
     from glassformer.translate.translator import Translator
 
     ask = (lambda: input("Type a French sentence, or press Enter to finish: ")) if sys.stdin.isatty() else None
-    with Translator.load(say=_log.info) as translator:
+    with Translator.load() as translator:
         run_demo(translator, page, ask)

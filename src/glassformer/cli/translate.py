@@ -92,24 +92,41 @@ def translate(
     if interactive and (as_json or source or output or alignment or attention):
         raise UsageError("--interactive cannot be combined with --input, --output, --json, --alignment or --attention")
 
+    from glassformer.config import TranslateOptions
+    from glassformer.data.lines import no_watch
+    from glassformer.report.progress import progress
     from glassformer.store.registry import DEFAULT_MODEL
-    from glassformer.translate.filter import Answers, converse, run_filter
+    from glassformer.translate.filter import converse, run_filter
     from glassformer.translate.translator import Translator
 
-    wanted = (nbest, prefix, tuple(suppress or ()), tuple(require or ()), as_json, alignment, attention)
     names = (model or DEFAULT_MODEL).split(",")
     if output is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that no partial file stays
     try:
-        with Translator.load(names, engine, None, threads, device, _log.info, compute=compute) as translator:
-            answers = Answers(options.search_settings(translator.search, search, beam, length_penalty), *wanted)
+        with Translator.load(names, engine=engine, threads=threads, device=device, compute=compute) as translator:
+            wanted = {
+                "search": options.search_settings(translator.search, search, beam, length_penalty),
+                "prefix": prefix,
+                "suppress": suppress or (),
+                "require": require or (),
+                "n_best": nbest,
+                "alignment": alignment,
+                "attention": attention,
+            }
+            request = TranslateOptions.parse(wanted, "translate")
             if interactive:
                 with contextlib.suppress(ImportError):
                     import readline  # noqa: F401 - gives `input` line editing and a history
-                converse(translator, lambda: input(f"{translator.about.src_lang}> "), typer.echo, answers)
+                converse(translator, lambda: input(f"{translator.about.src_lang}> "), typer.echo, request)
             else:
                 gc.freeze()  # the model is never garbage: collections need not go through it
-                run_filter(translator, None if source == Path("-") else source, output, answers)
+                file = None if source == Path("-") else source
+                is_plain = file is not None and file.is_file() and file.suffix.lower() not in (".gz", ".zst")
+                size = file.stat().st_size if file is not None and is_plain else None
+                is_shown = file is not None and output is not None
+                bar = progress("translating", size, unit="bytes") if is_shown else contextlib.nullcontext(no_watch)
+                with bar as watch:
+                    run_filter(translator, file, output, request, as_json=as_json, watch=watch)
     except KeyboardInterrupt:
         raise Stopped("stopped", signal.SIGINT) from None
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does

@@ -110,7 +110,7 @@ def explain(
     engine = None
     if not forced and node is None:  # a translation that the engine would make, too
         engine = EngineText(translator.engine_for(search), translator.translate(text, search=search))
-    text, reference = _readable(translator._read(text)), None if reference is None else _readable(reference)
+    text, reference = _readable(translator.read(text)), None if reference is None else _readable(reference)
     recording = record(model, tokenizers.src.encode(text), search, _tokens(forced or {}, tokenizers.tgt), node)
     name = name or "-".join(filter(None, (about.src_lang, about.tgt_lang))) or "model"
     return Explanation(Subject(model, tokenizers, about, name, text, recording, reference, engine))

@@ -24,7 +24,7 @@ from glassformer.explainer.stations import Station, stations
 from glassformer.model.trace import Entry
 from glassformer.report.terminal import heat_map, show, table
 from glassformer.text.vocab import EOS
-from glassformer.translate.alignment import alignment_weights
+from glassformer.translate.alignment import alignment_layer, alignment_weights
 
 _N_OPERANDS: Final = 8  # lines of a table
 _N_COLUMNS: Final = 16  # of a heat map
@@ -312,9 +312,9 @@ def _beam(subject: Subject) -> Iterator[RenderableType]:
 
 def _alignment(subject: Subject) -> Iterator[RenderableType]:
     head = subject.about.alignment
-    layer = subject.model.config.n_decoder_layers - 1 if head is None else head.layer
+    layer = alignment_layer(subject.model, head)
     weights = subject.recording.trace.entry(f"dec.{layer}.cross.weights").value[0]  # (H, T, S)
-    shown = alignment_weights(weights, None if head is None else head.head)
+    shown = alignment_weights(weights, head)
     rows = subject.tokenizers.tgt.pieces(subject.recording.tokens)
     which = "the mean over all heads" if head is None else f"head {head.head}"
     yield _heading(stations()["back-to-text"])

@@ -120,21 +120,28 @@ def _candidates(
 def _by_bank(preference: Tensor, sums: Tensor, written: Tensor, required: Required, count: int) -> _Candidates:
     batch, n_prefixes, vocab = sums.shape
     n_banks = required.total + 1
-    n_others = min(count, vocab)  # all tokens that are not required lead to one bank, so these are enough of them
-    others = preference.index_fill(2, required.tokens, -math.inf).topk(n_others).indices  # (B, P, K)
-    token = torch.cat([others, required.tokens.expand(batch, n_prefixes, -1)], dim=2)  # (B, P, K + U)
-    after, after_other = required.missing_after(written)
-    missing = torch.cat([after_other.unsqueeze(2).expand_as(others), after], dim=2).flatten(1)
-    is_real = torch.ones_like(token, dtype=torch.bool)
-    is_real[:, :, :n_others] = ~torch.isin(others, required.tokens)
-    ranked, order = preference.gather(2, token).masked_fill(~is_real, -math.inf).flatten(1).sort(descending=True)
+    after, after_other, after_glued = required.missing_after(written)
+    # All tokens of a kind that are not required lead to one bank, so the best of each kind are enough.
+    free = preference.index_fill(2, required.tokens, -math.inf)
+    kinds = [(free, after_other)]
+    if required.continues is not None:
+        kinds = [
+            (free.masked_fill(required.continues, -math.inf), after_other),
+            (free.masked_fill(~required.continues, -math.inf), after_glued),
+        ]
+    others = [(kind.topk(min(count, vocab)), bank.unsqueeze(2)) for kind, bank in kinds]  # (B, P, K)
+    fixed = required.tokens.expand(batch, n_prefixes, -1)  # (B, P, U)
+    token = torch.cat([*(found.indices for found, _ in others), fixed], dim=2)
+    missing = torch.cat([*(bank.expand_as(found.values) for found, bank in others), after], dim=2).flatten(1)
+    values = torch.cat([*(found.values for found, _ in others), preference.gather(2, fixed)], dim=2)
+    ranked, order = values.flatten(1).sort(descending=True)
     missing = missing.gather(1, order)
     rank = F.one_hot(missing, n_banks).cumsum(dim=1).gather(2, missing.unsqueeze(2)).squeeze(2)
     turn = (rank * n_banks + missing).masked_fill(ranked == -math.inf, torch.iinfo(torch.long).max)
     turn, by_turn = turn.sort(dim=1, stable=True)
     order = order.gather(1, by_turn)
     token = token.flatten(1).gather(1, order)
-    parent = order // (n_others + len(required.tokens))
+    parent = order // values.size(2)
     best = ranked.gather(1, by_turn)
     best_sums = sums.flatten(1).gather(1, parent * vocab + token).masked_fill(best == -math.inf, -math.inf)
     spare = max(0, count - best.size(1))

@@ -24,10 +24,15 @@ _Sequences = Sequence[Sequence[int]]
 
 
 class Required(NamedTuple):
-    """Token sequences that must come, each at least once."""
+    """Token sequences that must come, each at least once, as whole words.
+
+    A sequence has come when it is there and the token after it, if there is one, does not continue its last word. Every
+    sequence begins a word; otherwise `continues` must be None, and they may come as parts of words.
+    """
 
     sequences: tuple[Tensor, ...]  # Q times (L,)
     tokens: Tensor  # (U,) that are in them
+    continues: Tensor | None = None  # (V,) tokens that continue the word before them
 
     @property
     def total(self) -> int:
@@ -37,28 +42,47 @@ class Required(NamedTuple):
     def missing(self, written: Tensor) -> Tensor:
         """Count the tokens that are surely enough to complete `written` (..., T).
 
-        That is all tokens of the sequences that have not come, without those of the one that is furthest begun.
-        There is always a token that makes it one less: the next one of that sequence.
+        That is all tokens of the sequences that have not come, less the best start: the tokens that are there of one of
+        them, less those of the sequences that have only just come and that its next token would make part of a longer
+        word. There is always a token that makes the count one less: the next one of the best start, or, if there is
+        none, the first of any sequence.
         """
-        needed, begun = (torch.zeros(written.shape[:-1], dtype=torch.long, device=written.device) for _ in range(2))
-        for sequence in self.sequences:
-            size = len(sequence)
-            came = _equal(written.unfold(-1, size, 1), sequence).any(-1) if written.size(-1) >= size else needed < 0
-            needed += size * ~came
-            for part in range(1, min(size, written.size(-1) + 1)):
-                at_end = _equal(written[..., -part:], sequence[:part]) & ~came
-                begun = begun.maximum(part * at_end)
-        return needed - begun
+        return self._missing(written, self._is_glued(written))
 
-    def missing_after(self, written: Tensor) -> tuple[Tensor, Tensor]:
-        """Count the same after one more token: for each of `tokens` (..., U), and for any other (...)."""
+    def missing_after(self, written: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Count the same after one more token: each of `tokens` (..., U), any other that begins or continues a word."""
         extended = written.unsqueeze(-2).expand(*written.shape[:-1], len(self.tokens), -1)
         last = self.tokens.view(-1, 1).expand(*extended.shape[:-1], 1)
-        other = torch.full_like(written[..., :1], PAD)
-        return (
-            self.missing(torch.cat([extended, last], dim=-1)),
-            self.missing(torch.cat([written, other], dim=-1)),
-        )
+        other = torch.cat([written, written.new_full((*written.shape[:-1], 1), PAD)], dim=-1)
+        is_glued = self._is_glued(other)
+        after_other = self._missing(other, is_glued)
+        if self.continues is None:
+            return self.missing(torch.cat([extended, last], dim=-1)), after_other, after_other
+        is_glued[..., -1] = True
+        return self.missing(torch.cat([extended, last], dim=-1)), after_other, self._missing(other, is_glued)
+
+    def _is_glued(self, written: Tensor) -> Tensor:
+        """Say which tokens (..., T) continue the word before them."""
+        return torch.zeros_like(written, dtype=torch.bool) if self.continues is None else self.continues[written]
+
+    def _missing(self, written: Tensor, is_glued: Tensor) -> Tensor:
+        needed, loose, start = (written.new_zeros(written.shape[:-1]) for _ in range(3))
+        have_come = []
+        for sequence in self.sequences:
+            size = len(sequence)
+            firm = at_end = torch.zeros_like(needed, dtype=torch.bool)
+            if written.size(-1) >= size:
+                is_there = _equal(written.unfold(-1, size, 1), sequence)  # (..., T - L + 1)
+                firm, at_end = (is_there[..., :-1] & ~is_glued[..., size:]).any(-1), is_there[..., -1]
+            have_come.append(firm | at_end)
+            needed += size * ~have_come[-1]
+            loose += size * (at_end & ~firm)
+        for sequence, has_come in zip(self.sequences, have_come, strict=True):
+            undoes = self._is_glued(sequence)
+            for part in range(1, min(len(sequence), written.size(-1) + 1)):
+                is_begun = _equal(written[..., -part:], sequence[:part]) & ~has_come
+                start = start.maximum((part - loose * undoes[part]) * is_begun)
+        return needed - start
 
 
 class Rules(NamedTuple):
@@ -75,8 +99,13 @@ def make_rules(
     prefixes: _Sequences = (),
     suppressed: _Sequences = (),
     required: _Sequences = (),
+    continues: Tensor | None = None,
 ) -> Rules | None:
-    """Check and arrange the rules for a batch, whose sentences begin with `prefixes`; None, if there are none."""
+    """Check and arrange the rules for a batch, whose sentences begin with `prefixes`; None, if there are none.
+
+    `continues` (V,) are the tokens that continue the word before them. Required sequences come as whole words then,
+    unless one of them begins with such a token, as where a vocabulary has no mark for the beginning of a word.
+    """
     forced = max(map(len, prefixes), default=0)
     unique = sorted({tuple(sequence) for sequence in suppressed if sequence}, key=lambda s: (len(s), s))
     wanted = sorted({tuple(sequence) for sequence in required if sequence})
@@ -85,10 +114,12 @@ def make_rules(
         return None
     rows = [[*prefix, *[PAD] * (forced - len(prefix))] for prefix in prefixes]
     tokens = sorted({token for sequence in wanted for token in sequence})
+    if continues is not None and any(continues[sequence[0]] for sequence in wanted):
+        continues = None
     return Rules(
         torch.tensor(rows, device=device) if forced else None,
         tuple(torch.tensor(list(group), device=device) for _, group in groupby(unique, len)),
-        Required(tuple(torch.tensor(s, device=device) for s in wanted), torch.tensor(tokens, device=device))
+        Required(tuple(torch.tensor(s, device=device) for s in wanted), torch.tensor(tokens, device=device), continues)
         if wanted
         else None,
     )
@@ -144,10 +175,12 @@ def _suppress(log_probs: Tensor, written: Tensor, rules: Rules, config: SearchCo
 def _demand(log_probs: Tensor, before: Tensor, written: Tensor, required: Required, left: int) -> Tensor:
     """Forbid the end before all has come, and whatever leaves no room for it among the `left` tokens."""
     missing = required.missing(written)  # (N,)
-    after, after_other = required.missing_after(written)  # (N, U), (N,)
+    after, after_other, after_glued = required.missing_after(written)  # (N, U), (N,), (N,)
     room = (missing - 1).clamp(min=max(left - 2, 0)).unsqueeze(1)  # (N, 1) a place for the end mark, where there is one
     is_late = after_other.unsqueeze(1) > room  # (N, 1) only required tokens are still possible
     result = log_probs.masked_fill(is_late, -math.inf)
+    if required.continues is not None:
+        result = result.masked_fill(required.continues & (after_glued.unsqueeze(1) > room), -math.inf)
     hurried = is_late & (after < missing.unsqueeze(1))  # (N, U)
     columns = torch.where(hurried, before[:, required.tokens], log_probs[:, required.tokens])
     result[:, required.tokens] = columns.masked_fill(after > room, -math.inf)

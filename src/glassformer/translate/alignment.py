@@ -1,4 +1,4 @@
-"""Which word became which: the head of the decoder's attention that aligns best, and words from its weights.
+"""Word alignment: the cross-attention head that aligns best, and word links from its weights.
 
 B pairs, S source tokens, T target tokens, H heads.
 """
@@ -28,34 +28,34 @@ _Links = set[tuple[int, int]]  # (source, target)
 _ROUNDS: Final = 5  # of expectation maximisation
 _DIAGONAL: Final = 2.0  # how much likelier links near the diagonal are (Dyer et al. 2013); 4 misaligns a reversed order
 _NULL: Final = 0.08  # how likely a token is to come from nothing
-_JUDGES: Final = 500  # pairs that heads are judged by
-_LEAST_WEIGHT: Final = 0.1  # of a link between words
+_COMPARED: Final = 500  # pairs that heads are compared on
+_MIN_WEIGHT: Final = 0.1  # of a link between words
 _BATCH: Final = 32  # pairs
 
 
 class HeadScore(NamedTuple):
-    """How well one head aligns."""
+    """The alignment error of one head."""
 
     head: AttentionHead
     error_rate: float  # AER (Och and Ney 2003) against the statistical links
 
 
 def choose_head(model: Transformer, pairs: Sequence[_Pair]) -> AttentionHead:
-    """Find the head of the decoder's attention to the source that aligns best.
+    """Return the cross-attention head that aligns best.
 
-    `pairs` are tokens of sources and targets, without marks. All of them teach the statistical aligner that stands
-    in for people's alignments, some thousands better than some hundreds; the first of them judge the heads.
+    `pairs` are tokens of sources and targets, without marks. All of them train the statistical aligner that stands in
+    for human alignments, better with thousands than with hundreds; heads are compared on the first of them.
     """
     return min(score_heads(model, pairs), key=lambda scored: scored.error_rate).head
 
 
 def score_heads(model: Transformer, pairs: Sequence[_Pair]) -> list[HeadScore]:
-    """Give the alignment error rate of every head."""
+    """Return the alignment error rate of every head."""
     pairs = [(source, target) for source, target in pairs if source and target]
-    expected = statistical_links(pairs)[:_JUDGES]
+    expected = statistical_links(pairs)[:_COMPARED]
     config = model.config
     hits = np.zeros((config.n_decoder_layers, config.n_heads), np.int64)
-    n_links = sum(map(len, expected)) + sum(len(target) for _, target in pairs[:_JUDGES])
+    n_links = sum(map(len, expected)) + sum(len(target) for _, target in pairs[:_COMPARED])
     for start in range(0, len(expected), _BATCH):
         batch = pairs[start : start + _BATCH]
         pointed = _pointed_at(model, batch)  # (layers, B, H, T)
@@ -71,7 +71,7 @@ def score_heads(model: Transformer, pairs: Sequence[_Pair]) -> list[HeadScore]:
 
 
 def statistical_links(pairs: Sequence[_Pair]) -> list[_Links]:
-    """Align tokens by how often they come together: IBM model 1 near the diagonal, in both directions, intersected."""
+    """Align tokens by co-occurrence: IBM model 1 near the diagonal, in both directions, intersected."""
     there = _best_sources(pairs)
     back = _best_sources([(target, source) for source, target in pairs])
     return [
@@ -81,11 +81,11 @@ def statistical_links(pairs: Sequence[_Pair]) -> list[_Links]:
 
 
 def _best_sources(pairs: Sequence[_Pair]) -> list[list[int]]:
-    """Give for each target token the place of the source token that it most likely comes from, -1 for none.
+    """Return for each target token the position of the source token it most likely comes from, -1 for none.
 
     Every possible link of the corpus is an entry of flat arrays, so that a round is a few passes of numpy.
     """
-    nothing = 1 + max((token for source, _ in pairs for token in source), default=0)  # where what has no source is from
+    nothing = 1 + max((token for source, _ in pairs for token in source), default=0)  # the source of tokens without one
     src, tgt, group, place, prior = ([] for _ in range(5))
     first = 0
     for source, target in pairs:
@@ -123,7 +123,7 @@ def _best_sources(pairs: Sequence[_Pair]) -> list[list[int]]:
 
 @torch.inference_mode()
 def _pointed_at(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.int64]:
-    """Say which source token (layers, B, H, T) each head looks at most when it predicts a target token."""
+    """Return the source token (layers, B, H, T) that each head attends to most when it predicts a target token."""
     sources, targets = zip(*pairs, strict=True)
     batch = collate(sources, targets, model.start_id).to(model.output.weight.device)
     seen = Watcher("*.cross.weights")  # a layer: (B, H, T, S)
@@ -133,15 +133,20 @@ def _pointed_at(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.int64]
     return np.stack([weights.masked_fill(~is_word, -1).argmax(dim=-1).cpu().numpy() for weights in seen.kept])
 
 
-def alignment_weights(weights: Tensor, head: int | None) -> Tensor:
-    """Return the attention (..., T, S) of one head of `weights` (..., H, T, S), or the mean over heads without one."""
-    return weights.mean(dim=-3) if head is None else weights[..., head, :, :]
+def alignment_layer(model: Transformer, head: AttentionHead | None) -> int:
+    """Return the decoder layer whose cross-attention shows the alignment: the head's, or the last."""
+    return model.config.n_decoder_layers - 1 if head is None else head.layer
+
+
+def alignment_weights(weights: Tensor, head: AttentionHead | None) -> Tensor:
+    """Return the weights (..., T, S) of the head that aligns, of all heads (..., H, T, S); their mean without one."""
+    return weights.mean(dim=-3) if head is None else weights.select(-3, head.head)
 
 
 def word_pieces(text: str, spans: Sequence[Span]) -> list[Span]:
-    """Say which pieces, from the first to before the end, each word of `text` is made of, as white space cuts it.
+    """Return the range of pieces that each word of `text` consists of; words are what white space separates.
 
-    `spans` are the characters of each piece, as `Tokenizer.spans` and `decode_spans` give them. A word without
+    `spans` are the characters of each piece, as `Tokenizer.spans` and `decode_spans` return them. A word without
     a piece of its own has an empty range.
     """
     words = []
@@ -154,10 +159,10 @@ def word_pieces(text: str, spans: Sequence[Span]) -> list[Span]:
 def word_alignment(
     attention: NDArray[np.float32], src_words: Sequence[Span], tgt_words: Sequence[Span]
 ) -> list[tuple[int, int]]:
-    """Link each target word to the source word that it looks at most, as (source word, target word).
+    """Link each target word to the source word it attends to most, as (source word, target word).
 
     `attention` (T, S) is of pieces, words are ranges of them. What a row lacks of 1 went to the end mark, where a head
-    rests that looks for nothing: a word that gives hardly anything to any source word has no link.
+    rests that has nothing to look for: a word that hardly attends to any source word has no link.
     """
     links = []
     for number, (first, end) in enumerate(tgt_words):
@@ -166,11 +171,11 @@ def word_alignment(
         row = attention[first:end].mean(axis=0)  # (S,)
         weights = [float(row[begin:behind].sum()) for begin, behind in src_words]
         best = int(np.argmax(weights))
-        if weights[best] >= _LEAST_WEIGHT:
+        if weights[best] >= _MIN_WEIGHT:
             links.append((best, number))
     return sorted(links)
 
 
 def pharaoh(links: Sequence[tuple[int, int]]) -> str:
-    """Write links as `0-0 1-2`, source before target."""
+    """Format links as `0-0 1-2`, source before target."""
     return " ".join(f"{source}-{target}" for source, target in links)

@@ -19,7 +19,7 @@ from glassformer.store.folder import About, AttentionHead
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
 from glassformer.text.vocab import EOS, PAD
 from glassformer.translate.engines.ctranslate2 import CTranslate2Engine, Setup
-from glassformer.translate.engines.engine import Found, Request, Source
+from glassformer.translate.engines.engine import IdHypothesis, Request, Source
 from glassformer.translate.engines.torch import TorchEngine
 from tests.models import build
 
@@ -58,7 +58,7 @@ def engines(seed: int, tokenizers: Tokenizers, folder: Path, **setup: Any) -> tu
     return TorchEngine([model], HEAD), CTranslate2Engine(folder / "out", Setup(**setup))
 
 
-def score(engine: TorchEngine, source: Sequence[int], found: Found, alpha: float) -> float:
+def score(engine: TorchEngine, source: Sequence[int], found: IdHypothesis, alpha: float) -> float:
     """Ask the model again for what a hypothesis is worth."""
     model = engine.models[0]
     tokens = [*found.tokens, *[EOS] * found.ended]
@@ -235,7 +235,7 @@ def test_length_limit_of_the_model(tokenizers: Tokenizers, tmp_path: Path) -> No
 
 
 def test_a_folder_that_is_no_export(tokenizers: Tokenizers, tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="no whole export"):
+    with pytest.raises(ModelFileError, match="not a complete CTranslate2 export"):
         CTranslate2Engine(tmp_path)
     engines(0, tokenizers, tmp_path)
     weights = tmp_path / "out" / "model.bin"

@@ -22,7 +22,7 @@ from glassformer.translate.engines import probe
 from glassformer.translate.engines.ctranslate2 import Setup
 from glassformer.translate.engines.engine import Request, Source
 from glassformer.translate.engines.probe import (
-    Measured,
+    Measurement,
     candidates,
     choose_setup,
     load_cached_export,
@@ -67,13 +67,13 @@ def test_every_way_is_measured(folder: Path) -> None:
             assert 1e-4 < each.error < 0.1
 
 
-def faked(monkeypatch: pytest.MonkeyPatch, **others: Measured) -> list[int]:
+def faked(monkeypatch: pytest.MonkeyPatch, **others: Measurement) -> list[int]:
     """Let the probe find what a test wants, and count how often it is asked."""
     calls: list[int] = []
 
-    def measured(*_: object) -> list[Measured]:
+    def measured(*_: object) -> list[Measurement]:
         calls.append(1)
-        return [Measured(Setup("float32", 2, 1), 1.0, 1e-7, 0.0), *others.values()]
+        return [Measurement(Setup("float32", 2, 1), 1.0, 1e-7, 0.0), *others.values()]
 
     monkeypatch.setattr(probe, "measure", measured)
     return calls
@@ -82,9 +82,9 @@ def faked(monkeypatch: pytest.MonkeyPatch, **others: Measured) -> list[int]:
 def test_an_inaccurate_way_is_never_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faked(
         monkeypatch,
-        rounded=Measured(Setup("int8", 2, 1), 0.1, 0.08, 0.0),
-        unlikely=Measured(Setup("bfloat16", 2, 1), 0.1, 0.001, 0.1),
-        broken=Measured(Setup("float16", 2, 1), 0.1, float("nan"), 0.0),
+        rounded=Measurement(Setup("int8", 2, 1), 0.1, 0.08, 0.0),
+        unlikely=Measurement(Setup("bfloat16", 2, 1), 0.1, 0.001, 0.1),
+        broken=Measurement(Setup("float16", 2, 1), 0.1, float("nan"), 0.0),
     )
     assert choose_setup(folder) == Setup("float32", 2, 1)
 
@@ -92,8 +92,8 @@ def test_an_inaccurate_way_is_never_chosen(folder: Path, monkeypatch: pytest.Mon
 def test_the_fastest_accurate_way_is_chosen_and_remembered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = faked(
         monkeypatch,
-        good=Measured(Setup("int8", 2, 1), 0.6, 0.01, 0.0),
-        alone=Measured(Setup("float32", 1, 2), 0.9, 1e-7, 0.0),
+        good=Measurement(Setup("int8", 2, 1), 0.6, 0.01, 0.0),
+        alone=Measurement(Setup("float32", 1, 2), 0.9, 1e-7, 0.0),
     )
     assert choose_setup(folder) == choose_setup(folder) == Setup("int8", 2, 1)
     assert len(calls) == 1
@@ -107,7 +107,7 @@ def test_the_fastest_accurate_way_is_chosen_and_remembered(folder: Path, monkeyp
 
 
 def test_a_little_faster_is_not_worth_a_difference(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    faked(monkeypatch, hardly=Measured(Setup("int8", 2, 1), 0.95, 0.01, 0.0))
+    faked(monkeypatch, hardly=Measurement(Setup("int8", 2, 1), 0.95, 0.01, 0.0))
     assert choose_setup(folder) == Setup("float32", 2, 1)
 
 
@@ -148,7 +148,7 @@ def test_a_folder_that_cannot_be_written(folder: Path, tmp_path: Path, monkeypat
 def test_what_lies_in_a_folder_that_cannot_be_written_is_used(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = faked(monkeypatch, good=Measured(Setup("int8", 2, 1), 0.6, 0.01, 0.0))
+    calls = faked(monkeypatch, good=Measurement(Setup("int8", 2, 1), 0.6, 0.01, 0.0))
     exports = [load_cached_export(folder), load_cached_export(folder, "int8")]
     choose_setup(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -170,21 +170,25 @@ def test_where_nothing_can_be_remembered_it_is_measured_again(folder: Path, monk
     assert len(calls) == 2
 
 
-def test_one_can_insist_on_a_kind_of_numbers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_can_insist_on_a_number_format(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     calls = faked(
         monkeypatch,
-        good=Measured(Setup("int8", 2, 1), 0.6, 0.01, 0.0),
-        rough=Measured(Setup("bfloat16", 2, 1), 0.7, 0.5, 0.0),
+        good=Measurement(Setup("int8", 2, 1), 0.6, 0.01, 0.0),
+        rough=Measurement(Setup("bfloat16", 2, 1), 0.7, 0.5, 0.0),
     )
-    heard: list[str] = []
+    caplog.set_level("INFO", "glassformer")
     for kind in ("float32", "int8", "bfloat16"):
-        assert choose_setup(folder, kind, heard.append).quantization == kind
-        assert choose_setup(folder, kind, heard.append).quantization == kind
+        assert choose_setup(folder, kind).quantization == kind
+        assert choose_setup(folder, kind).quantization == kind
     assert choose_setup(folder).quantization == "int8"
     assert len(calls) == 4
-    assert len(heard) == 3
-    assert "first use" in heard[0]
-    with pytest.raises(ConfigError, match="does not compute in float16; it knows float32, int8, bfloat16"):
+    assert len(caplog.messages) == 4
+    assert "first use" in caplog.messages[0]
+    with pytest.raises(
+        ConfigError, match="does not support float16 on this machine; it supports float32, int8, bfloat16"
+    ):
         choose_setup(folder, "float16")
     with pytest.raises(ConfigError, match="unknown quantization int9"):
         choose_setup(folder, "int9")

@@ -17,7 +17,7 @@ from glassformer.model.trace import look
 from glassformer.model.transformer import Transformer
 from glassformer.store.folder import AttentionHead
 from glassformer.text.vocab import EOS
-from glassformer.translate.engines.engine import Engine, Found, Request, Source
+from glassformer.translate.engines.engine import Engine, IdHypothesis, Request, Source
 from glassformer.translate.engines.torch import TorchEngine, translate_ids
 from tests.models import build
 
@@ -37,13 +37,13 @@ def sentences(seed: int, count: int, longest: int = 9, vocab: int = 11) -> list[
     return [Source([chance.randrange(4, vocab) for _ in range(chance.randrange(longest + 1))]) for _ in range(count)]
 
 
-def run(engine: TorchEngine, sources: list[Source], request: Request) -> list[list[Found]]:
+def run(engine: TorchEngine, sources: list[Source], request: Request) -> list[list[IdHypothesis]]:
     answers = dict(engine.translate(sources, request))
     assert sorted(answers) == list(range(len(sources)))
     return [answers[number] for number in range(len(sources))]
 
 
-def ask(models: list[Transformer], source: Source, found: Found) -> list[float]:
+def ask(models: list[Transformer], source: Source, found: IdHypothesis) -> list[float]:
     """Ask again, without cache, beam or batch: the log-probability of each token."""
     tokens = [*found.tokens, EOS] if found.ended else found.tokens
     tgt = torch.tensor([[models[0].start_id, *tokens[:-1]]])
@@ -207,7 +207,7 @@ def test_an_ensemble_of_equals_is_one() -> None:
 
 
 def test_models_of_other_vocabularies_are_refused() -> None:
-    with pytest.raises(ConfigError, match="share their vocabularies"):
+    with pytest.raises(ConfigError, match="must share their vocabularies"):
         TorchEngine([talker(), talker(src_vocab=12, tgt_vocab=12)])
 
 

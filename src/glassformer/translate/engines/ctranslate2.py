@@ -3,7 +3,7 @@
 Both stop at `width` finished hypotheses, so both find the same ones. CTranslate2 is asked for all of them, and we rank
 them, because it counts the end mark as a token and we do not. Where more than `width` have ended after the last step
 it drops the last by its own rank; with a penalty that grows with the length that is never our best.
-What it does otherwise than our search is refused, and goes to torch. T target tokens, S source tokens.
+What it does differently from our search is refused, and goes to torch. T target tokens, S source tokens.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ import torch
 from glassformer.convert.ctranslate2 import Quantization, read_mark
 from glassformer.errors import ModelFileError
 from glassformer.search.penalties import length_penalty
-from glassformer.translate.engines.engine import Found, Request, Source
+from glassformer.translate.engines.engine import IdHypothesis, Request, Source
 
 _NO_PENALTY: Final = 1e-30  # x^1e-30 is 1 as x^0 is, but with an exponent of 0 CTranslate2 has another stopping rule
 _IMPOSSIBLE: Final = -1e9  # below it are the beams that CTranslate2 fills up a forced prefix with
 
 
 class Setup(NamedTuple):
-    """How CTranslate2 runs on a machine."""
+    """How CTranslate2 runs on this machine."""
 
     quantization: Quantization = "float32"
-    workers: int = 1  # batches at the same time
-    threads: int = 1  # of each
+    workers: int = 1  # batches in parallel
+    threads: int = 1  # per batch
     batch: int = 64  # sentences
 
 
 class CTranslate2Engine:
-    """Translates with an export of `export_ctranslate2`.
+    """Translates with an export written by `export_ctranslate2`.
 
-    After a forced prefix, CTranslate2 does not count a hypothesis that ends there and is not the likeliest: of the
-    other hypotheses there may be one more than the torch engine has.
+    After a forced prefix, CTranslate2 does not count a hypothesis that ends there and is not the likeliest: it may find
+    one hypothesis more than the torch engine.
     """
 
     name = "ctranslate2"
-    is_shared = True
+    is_thread_safe = True
 
     def __init__(self, folder: str | Path, setup: Setup | None = None) -> None:
         """Load the export in `folder`."""
@@ -52,7 +52,7 @@ class CTranslate2Engine:
         self._src, self._tgt = _read_vocabularies(Path(folder))
         mark = read_mark(Path(folder))
         if mark is None:
-            raise ModelFileError(f"{folder} is no export of `glassformer export`; make one")
+            raise ModelFileError(f"{folder} was not exported by glassformer; export the model again")
         self._max_positions = mark.max_positions
         self._ids = {piece: number for number, piece in enumerate(self._tgt)}
         try:
@@ -61,36 +61,36 @@ class CTranslate2Engine:
                 compute_type=self.setup.quantization,
                 inter_threads=self.setup.workers,
                 intra_threads=self.setup.threads,
-                max_queued_batches=-1,  # so that workers go on while we read what they have done
+                max_queued_batches=-1,  # so that workers continue while results are read
             )
         except (RuntimeError, ValueError) as error:
             raise ModelFileError(f"{folder} cannot be loaded by CTranslate2: {error}") from None
 
     def refuses(self, request: Request) -> str | None:
-        """Say what of the request this engine cannot do, or not as the torch engine does it, or None."""
+        """Return what of the request is not supported, or not as the torch engine does it, or None."""
         search, rules = request.search, _rules(request)
         reasons = {
-            "draws (method=sample or mbr)": search.method != "beam",  # its draws cannot be repeated
+            "draws (method=sample or mbr)": search.method != "beam",  # its draws are not reproducible
             f"length_penalty={search.length_penalty}": search.length_penalty < 0,
             "a coverage penalty": search.coverage_penalty != 0,  # it counts the end mark's column and one head only
             f"stop={search.stop}": search.stop != "first",
             f"groups={search.groups}": search.groups != 1,
             "required words": bool(request.required),
-            # It gives the probability of what is forbidden to what is not: that changes no order in greedy search, but
-            # the ranks of beams.
+            # It shares out the probability of what is forbidden: that changes no order in greedy search, but the ranks
+            # in a beam.
             f"{' and '.join(rules)} in a beam": bool(rules) and search.width > 1,
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
 
-    def translate(self, sources: Sequence[Source], request: Request) -> Iterator[tuple[int, list[Found]]]:
-        """Give the number of each source and its hypotheses, best first, longest sources first.
+    def translate(self, sources: Sequence[Source], request: Request) -> Iterator[tuple[int, list[IdHypothesis]]]:
+        """Yield the number of each source and its hypotheses, best first, longest sources first.
 
-        The translation of nothing is nothing.
+        The translation of an empty source is empty.
         """
-        assert self.refuses(request) is None, f"ctranslate2 cannot do {self.refuses(request)}"
+        assert self.refuses(request) is None, f"ctranslate2 does not support {self.refuses(request)}"
         order = sorted(range(len(sources)), key=lambda number: -len(sources[number].tokens))
         while order and not sources[order[-1]].tokens:
-            yield order.pop(), [Found([], 0.0, 0.0, True)]
+            yield order.pop(), [IdHypothesis([], 0.0, 0.0, True)]
         # A prefix in a batch changes the search of sentences without one.
         plain, forced = ([i for i in order if bool(sources[i].prefix) == is_forced] for is_forced in (False, True))
         yield from self._translate(sources, plain, request, bool(_rules(request)))
@@ -98,8 +98,8 @@ class CTranslate2Engine:
 
     def _translate(
         self, sources: Sequence[Source], numbers: list[int], request: Request, changed: bool
-    ) -> Iterator[tuple[int, list[Found]]]:
-        """Translate some of the sources; `changed`: CTranslate2's log-probabilities are not the model's."""
+    ) -> Iterator[tuple[int, list[IdHypothesis]]]:
+        """Translate some of the sources; `changed` says that CTranslate2's log-probabilities are not the model's."""
         search = request.search
         asked_again = changed or request.token_log_probs  # which reads the last token too
         max_length = min(search.max_length, self._max_positions - asked_again)
@@ -123,8 +123,8 @@ class CTranslate2Engine:
         )
         penalties = length_penalty(torch.arange(max_length + 1, dtype=torch.float64), search).tolist()
         best = search.width if changed else request.n_best
-        found: Iterable[list[Found]] = (
-            self._found(result.result(), len(row), penalties, alpha)[:best]
+        found: Iterable[list[IdHypothesis]] = (
+            self._hypotheses(result.result(), len(row), penalties, alpha)[:best]
             for row, result in zip(rows, results, strict=True)
         )
         if request.attention and search.width > 1:
@@ -134,19 +134,19 @@ class CTranslate2Engine:
         yield from zip(numbers, found, strict=True)
 
     def log_probs(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
-        """Give the log-probability of each token of the targets of (source, target) pairs, end mark included."""
+        """Return the log-probability of each target token of (source, target) pairs, including the end mark."""
         src = [[self._src[token] for token in source] for source, _ in pairs]
         tgt = [[self._tgt[token] for token in target] for _, target in pairs]
         scored = self._translator.score_batch(src, tgt, max_batch_size=self.setup.batch, max_input_length=0)
         return [result.log_probs for result in scored]
 
     def close(self) -> None:
-        """Let go of threads and memory."""
+        """Release threads and memory."""
         self._translator.unload_model()
 
-    def _found(
+    def _hypotheses(
         self, result: ctranslate2.TranslationResult, n_source: int, penalties: list[float], alpha: float
-    ) -> list[Found]:
+    ) -> list[IdHypothesis]:
         ids, max_length = self._ids, len(penalties) - 1
         found = []
         scores = result.scores or [math.nan]
@@ -159,11 +159,11 @@ class CTranslate2Engine:
                 attention = None
                 if result.attention:
                     attention = np.array(result.attention[k], np.float32).reshape(length, n_source)  # (T, S)
-                found.append(Found([ids[piece] for piece in pieces], log_prob, score, ended, None, attention))
+                found.append(IdHypothesis([ids[piece] for piece in pieces], log_prob, score, ended, None, attention))
         return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
     def _first_rows(self, rows: list[list[str]]) -> list[list[float]]:
-        """Give the attention (S,) of the first step, which is that of every hypothesis.
+        """Return the attention (S,) of the first step, which all hypotheses share.
 
         CTranslate2 4.8 mixes up the sentences of a batch there, in beam search and only there.
         """
@@ -179,9 +179,9 @@ class CTranslate2Engine:
         return [result.attention[0][0] for result in results]
 
     def _ask_again(
-        self, sources: Sequence[Source], found: list[list[Found]], penalties: list[float], request: Request
-    ) -> Iterator[list[Found]]:
-        """Put the model's own log-probabilities into what was found."""
+        self, sources: Sequence[Source], found: list[list[IdHypothesis]], penalties: list[float], request: Request
+    ) -> Iterator[list[IdHypothesis]]:
+        """Replace the log-probabilities by the model's own."""
         pairs = [(source.tokens, each.tokens) for source, some in zip(sources, found, strict=True) for each in some]
         given = iter(self.log_probs(pairs))
         for some in found:
@@ -194,7 +194,7 @@ class CTranslate2Engine:
             yield sorted(sure, key=lambda hypothesis: -hypothesis.score)[: request.n_best]
 
 
-def _with_first_row(found: list[Found], row: list[float]) -> list[Found]:
+def _with_first_row(found: list[IdHypothesis], row: list[float]) -> list[IdHypothesis]:
     for each in found:
         if each.tokens and each.attention is not None:
             each.attention[0] = row
@@ -202,7 +202,7 @@ def _with_first_row(found: list[Found], row: list[float]) -> list[Found]:
 
 
 def _rules(request: Request) -> list[str]:
-    """List what bars words that the model would have chosen."""
+    """Return the names of the rules that forbid tokens."""
     search = request.search
     rules = {
         "min_length": search.min_length,
@@ -220,5 +220,7 @@ def _read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
     try:
         src, tgt = (json.loads(file.read_text(encoding="utf-8")) for file in files)
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"{folder} is no whole export for CTranslate2 ({error}); export the model again") from None
+        raise ModelFileError(
+            f"{folder} is not a complete CTranslate2 export ({error}); export the model again"
+        ) from None
     return src, tgt

@@ -1,4 +1,4 @@
-"""What a translation engine is asked and what it answers: token ids in, hypotheses out, whichever engine it is."""
+"""The interface of translation engines: token ids in, hypotheses as token ids out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from glassformer.config import SearchConfig
 
-Say = Callable[[str], None]  # hears, in a word, what is otherwise than asked for
-
 _T = TypeVar("_T")
 
 
@@ -24,53 +22,54 @@ class Source(NamedTuple):
 
 
 class Request(NamedTuple):
-    """How all sentences of a call are to be translated, and what is wanted besides the tokens."""
+    """How to translate all sentences of a call, and what to report: `TranslateOptions` with constraints as tokens."""
 
     search: SearchConfig = SearchConfig()
-    suppressed: tuple[tuple[int, ...], ...] = ()  # token sequences that must not come
-    required: tuple[tuple[int, ...], ...] = ()  # token sequences that must come
-    n_best: int = 1  # hypotheses to give back, at most the search's width
+    suppressed: tuple[tuple[int, ...], ...] = ()  # token sequences that must not appear
+    required: tuple[tuple[int, ...], ...] = ()  # token sequences that must appear
+    continuing: frozenset[int] = frozenset()  # tokens that continue a word, and so cannot follow a required sequence
+    n_best: int = 1  # hypotheses to return, at most the beam size
     token_log_probs: bool = False
     attention: bool = False
-    scores: bool = True  # False: an engine that needs no log-probabilities to choose may leave them out, as nan
+    scores: bool = True  # False: an engine that needs no log-probabilities to choose may leave them out, as NaN
 
 
-class Found(NamedTuple):
-    """One hypothesis of one sentence."""
+class IdHypothesis(NamedTuple):
+    """One hypothesis of one sentence, in token ids."""
 
     tokens: list[int]  # without start and end mark, with the forced prefix
-    log_prob: float  # over all tokens, the end mark included
+    log_prob: float  # sum over all tokens, including the end mark
     score: float  # what hypotheses are ranked by
     ended: bool  # False: cut off by the length limit
-    token_log_probs: list[float] | None = None  # one a token and, if it ended, one for the end mark
-    attention: NDArray[np.float32] | None = None  # (tokens, source tokens), of the head that aligns best
+    token_log_probs: list[float] | None = None  # one per token, including the end mark if it ended
+    attention: NDArray[np.float32] | None = None  # (tokens, source tokens), of the alignment head
 
 
 class Engine(Protocol):
-    """Whoever translates token ids."""
+    """Translates token ids."""
 
     name: str
-    is_shared: bool  # several threads may ask it at once
+    is_thread_safe: bool
 
-    def translate(self, sources: Sequence[Source], request: Request) -> Iterator[tuple[int, list[Found]]]:
-        """Give the number of each source and its hypotheses, best first, in whatever order they are done."""
+    def translate(self, sources: Sequence[Source], request: Request) -> Iterator[tuple[int, list[IdHypothesis]]]:
+        """Yield the number of each source and its hypotheses, best first, in any order."""
         ...
 
     def refuses(self, request: Request) -> str | None:
-        """Say what of the request this engine cannot do, or None."""
+        """Return what this engine does not support of the request, or None."""
         ...
 
     def close(self) -> None:
-        """Let go of threads and memory."""
+        """Release threads and memory."""
         ...
 
 
-def aside(work: Callable[[], _T]) -> _T:
-    """Let torch compute in a thread that ends with it.
+def run_in_thread(work: Callable[[], _T]) -> _T:
+    """Let torch compute in a thread that ends with the work.
 
-    CTranslate2 finds the OpenMP that torch has loaded. As long as a thread lives that has computed, its helpers count,
-    and when there are more of them than cores, all sleep between two tasks instead of spinning: that makes CTranslate2
-    with several threads for a worker two to ten times slower.
+    CTranslate2 shares the OpenMP runtime that torch has loaded. While a thread that has computed is alive, its helpers
+    count; with more of them than cores, all sleep between tasks instead of spinning, and CTranslate2 with several
+    threads per worker becomes two to ten times slower.
     """
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()
