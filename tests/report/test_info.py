@@ -26,7 +26,9 @@ def bare(tmp_path: Path) -> Path:
 def test_the_models_are_listed_with_paths_that_can_be_taken() -> None:
     file = io.StringIO()
     show_models(Console(file=file, width=40))
-    assert f"{find_model('fr-en')}\n" in file.getvalue()
+    row = file.getvalue().splitlines()[1]
+    assert row.split() == ["fr-en", "fr", "to", "en", "15.2", "MB", str(find_model("fr-en"))]
+    assert row.startswith("fr-en   fr to en")
 
 
 def test_settings_and_parts_in_the_terminal() -> None:

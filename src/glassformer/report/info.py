@@ -29,10 +29,9 @@ def show_models(console: Console) -> None:
     for name, folder in shipped_models().items():
         about, size = read_config(folder).about, (folder / WEIGHTS).stat().st_size
         rows.append((name, f"{about.src_lang} to {about.tgt_lang}", decimal(size), str(folder)))
-    drawing = table(("name", "languages", "weights", "folder (its model card is README.md)"), rows)
     if not console.is_terminal:
-        drawing.width = _WIDE  # a path can be taken from a pipe as it is
-    show(console, drawing, wrap=False)
+        console = Console(file=console.file, width=_WIDE)  # a path can be taken from a pipe as it is
+    show(console, table(("name", "languages", "weights", "folder (its model card is README.md)"), rows), wrap=False)
 
 
 def show_info(model: str | Path, console: Console) -> None:
