@@ -71,7 +71,7 @@ class Recipe(Settings):
                 values = tomllib.loads(path.read_text(encoding="utf-8"))
             except OSError as error:
                 raise ConfigError(
-                    f"{path}: {error.strerror}; a recipe is a TOML file such as recipes/copy.toml"
+                    f"{path}: {error.strerror}; a recipe is a TOML file like recipes/copy.toml"
                 ) from None
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 if path.suffix != ".toml":
