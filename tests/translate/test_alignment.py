@@ -15,9 +15,12 @@ from glassformer.config import ModelConfig, TokenizerConfig
 from glassformer.model.decoder import DecoderLayer
 from glassformer.model.trace import look
 from glassformer.model.transformer import Transformer
+from glassformer.store.folder import AttentionHead
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocab import EOS
 from glassformer.translate.alignment import (
+    alignment_layer,
+    alignment_weights,
     choose_head,
     pharaoh,
     score_heads,
@@ -145,3 +148,11 @@ def test_links_name_words_that_exist(source: str, target: str) -> None:
     for first, second in word_alignment(attention.reshape(shape), src, tgt):
         assert 0 <= first < len(src)
         assert 0 <= second < len(tgt)
+
+
+def test_the_weights_of_the_head_or_the_mean() -> None:
+    weights, head = torch.rand(2, 3, 4, 5), AttentionHead(layer=0, head=2)
+    assert torch.equal(alignment_weights(weights, head), weights[:, 2])
+    assert torch.equal(alignment_weights(weights, None), weights.mean(dim=1))
+    assert torch.equal(alignment_weights(weights[0], head), weights[0, 2])
+    assert [alignment_layer(planted(0, 0), one) for one in (head, None)] == [0, 2]
