@@ -14,12 +14,13 @@ import glassformer
 import glassformer.config
 from glassformer.config import Settings
 from glassformer.notes import NOTES
-from glassformer.notes.note import Erratum, Note, place
+from glassformer.notes.note import Note, place
 from glassformer.report.terminal import show
 
 __all__ = ["notes", "on_page_markdown", "settings"]
 
 _WIDTH: Final = 84  # columns of a worked example
+_SLIP: Final = re.compile(r"^>.*(?:\n>.*)*", re.MULTILINE)
 _SPECIAL: Final = re.compile(r"([\\*_\[\]|])")
 _SETTINGS: Final = re.compile(r"^<!-- settings: (\w+) -->$", re.MULTILINE)
 
@@ -41,59 +42,37 @@ def settings(cls: type[Settings]) -> str:
 
 
 def notes() -> str:
-    """Walk through the rows of the notes: a table of all, then each with its idea, formula, code, errata and work."""
-    listed = [
-        (str(n), f"[{_plain(note.title)}](#row-{n})", _plain(note.sources), _codes(note), _erring(note))
-        for n, note in NOTES.items()
-    ]
-    table = _table(("row", "part", "from", "in the code", "erratum in"), listed)
-    return "\n\n".join([table, *("\n\n".join(_parts(note)) for note in NOTES.values())])
+    """Write out the rows of the notes, with their numbers computed now."""
+    return "\n\n".join(part for note in NOTES.values() for part in _parts(note))
 
 
 def _parts(note: Note) -> Iterator[str]:
     yield f"## {note.number}. {_plain(note.title)} {{#row-{note.number}}}"
-    yield _plain(note.idea)
-    yield f"```text\n{note.formula}\n```"
-    places = ", ".join(_place(thing) for thing in note.code)
-    yield f"From {_plain(note.sources)}. In the code: {places}."
-    for erratum in note.errata():
-        yield _box(f'!!! warning "Erratum in notes {erratum.source}"', _correction(erratum))
-    work = "\n".join(_drawn(part) for part in note.work())
-    yield _box(f'??? example "The numbers: glassformer notes {note.number}"', f"```text\n{work.rstrip()}\n```")
+    for part in note.parts():
+        yield _SLIP.sub(_slip, part) if isinstance(part, str) else f"```text\n{_drawn(part)}\n```"
+    yield ". ".join(filter(None, (_plain(note.sources), "In the code: " + ", ".join(map(_place, note.code)) + ".")))
 
 
-def _correction(erratum: Erratum) -> str:
-    told = (("The notes print", erratum.printed), ("Right is", erratum.right), ("Because", erratum.because))
-    return "\n\n".join(f"**{label}** {_plain(text)}" for label, text in told)
+def _slip(quote: re.Match[str]) -> str:
+    """Turn a block quote into a box."""
+    return '!!! warning "A common slip"\n\n' + re.sub(r"^>", "   ", quote[0], flags=re.MULTILINE)
 
 
 def _drawn(part: RenderableType) -> str:
-    """Draw a part of the work as the terminal would."""
+    """Draw a picture or table as the terminal would."""
     console = Console(file=StringIO(), width=_WIDTH, highlight=False, markup=False, color_system=None)
     show(console, part)
     assert isinstance(console.file, StringIO)
-    return console.file.getvalue()
+    return console.file.getvalue().rstrip()
 
 
-def _codes(note: Note) -> str:
-    return ", ".join(f"`{thing}`" for thing in dict.fromkeys(place(thing).split()[1] for thing in note.code))
-
-
-def _erring(note: Note) -> str:
-    return ", ".join(dict.fromkeys(erratum.source for erratum in note.errata()))
-
-
-def _place(thing: Any) -> str:
-    """Say where a thing is, and lead to the reference where that has it."""
-    where, name = place(thing).split()
+def _place(code: str) -> str:
+    """Say where a class or function is, with a link if the reference has it."""
+    where, name = place(code).split()
     module = "glassformer." + where.partition(".py")[0].replace("/", ".")
     public = getattr(glassformer, name.partition(".")[0], None)
     known = public is not None and public.__module__ == module  # and not another of the same name
     return f"`{where}` " + (f"[`{name}`](reference.md#glassformer.{name})" if known else f"`{name}`")
-
-
-def _box(head: str, body: str) -> str:
-    return head + "\n\n" + "\n".join(f"    {line}".rstrip() for line in body.splitlines())
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -63,6 +63,17 @@ def _sinusoid(start: int, length: int, width: int, layout: str, dtype: object) -
     return table
 
 
+def _rotate(x: Array, start: int) -> Array:
+    """Multiply each pair of channels, as a complex number, by e to the power of i times the angle."""
+    width = x.shape[-1]
+    places = start + np.arange(x.shape[-2])
+    angles = places[:, None] / 10000 ** (2 * np.arange(width // 2) / width)
+    turned = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * angles)
+    rotated = np.empty_like(x)
+    rotated[..., 0::2], rotated[..., 1::2] = turned.real, turned.imag
+    return rotated
+
+
 def _gelu(x: Array) -> Array:
     weighed: Array = 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
     return weighed
@@ -83,6 +94,7 @@ ARITHMETIC: dict[str, Callable[..., Array]] = {
     "mean": lambda x: x.sum(axis=-1, keepdims=True) / x.shape[-1],
     "normalise": lambda x, mean, variance, eps: (x - mean) / np.sqrt(variance + eps),
     "relu": lambda x: np.maximum(x, 0.0),
+    "rotate": _rotate,
     "rows": lambda table, start, length: table[None, start : start + length],
     "scale": lambda x, factor: x * factor,
     "silu": lambda x: x / (1 + np.exp(-x)),

@@ -33,7 +33,9 @@ _SMALL = {
 GRID: list[dict[str, Any]] = [
     {"norm": norm, "positions": positions, "tie": tie}
     for norm, positions, tie in itertools.product(
-        ("post", "pre", "none"), ("interleaved", "halves", "learned", "none"), ("all", "target", "embeddings", "none")
+        ("post", "pre", "none"),
+        ("interleaved", "halves", "learned", "rotary", "none"),
+        ("all", "target", "embeddings", "none"),
     )
 ]
 EXTRAS: list[dict[str, Any]] = [

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from glassformer.training.recipe import Recipe, read_recipe, to_toml
+from glassformer.training.recipe import Recipe, to_toml
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
@@ -32,7 +32,7 @@ def write_run(out: Path, lines: Iterable[dict[str, Any]], **changes: Any) -> Rec
     """Write `run.toml` and `metrics.jsonl`; `changes` write a dot as two underscores."""
     out.mkdir(parents=True, exist_ok=True)
     named = {name.replace("__", "."): value for name, value in changes.items()}
-    recipe = read_recipe(None, {"train": ["a.tsv"], "dev": ["b.tsv"], "out": str(out), **named})
+    recipe = Recipe.read(None, {"train": ["a.tsv"], "dev": ["b.tsv"], "out": str(out), **named})
     (out / "run.toml").write_text(to_toml(recipe.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     (out / "metrics.jsonl").write_text(text, encoding="utf-8")

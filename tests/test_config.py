@@ -48,7 +48,7 @@ def fault(values: dict[str, Any], kind: type[Settings] = ModelConfig) -> str:
         ("norm_eps", 0.0),
         ("norm_eps", float("nan")),
         ("norm_eps", float("inf")),
-        ("positions", "rotary"),
+        ("positions", "relative"),
         ("activation", "tanh"),
         ("tie", "some"),
         ("dropout", 1.0),
@@ -70,6 +70,7 @@ def test_a_value_past_its_limits_is_named_with_its_setting(name: str, value: obj
         ({"src_vocab": 5, "tgt_vocab": 6, "tie": "embeddings"}, "tie='embeddings'"),
         ({"d_model": 9, "n_heads": 3}, "d_model=9 must be even"),
         ({"d_model": 9, "n_heads": 3, "positions": "halves"}, "d_model=9 must be even"),
+        ({"d_model": 6, "n_heads": 2, "positions": "rotary"}, "d_k=3 is odd"),
         ({"norm": "none", "final_norm": True}, "final_norm=True"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from glassformer.training.recipe import read_recipe
+from glassformer.training.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -74,7 +74,7 @@ def run_text(text: str, folder: Path, capture: pytest.CaptureFixture[str]) -> No
                 run_python(block.code, namespace, capture)
             elif block.language == "toml":
                 (folder / "recipe.toml").write_text(block.code, encoding="utf-8")
-                read_recipe(folder / "recipe.toml", {})
+                Recipe.read(folder / "recipe.toml", {})
             elif block.language in SHELL:
                 for command in commands(block):
                     run_command(command, folder)

@@ -1,13 +1,13 @@
-"""What a user can do wrong, as exceptions: one sentence that names the thing, the place and the remedy.
+"""Exceptions for mistakes that a user can fix; each message names the thing, the place and the remedy in one line.
 
 GlassformerError
-├── ConfigError      a setting that does not exist or cannot have that value
-├── DataError        a corpus that cannot be read, or a line of it that is wrong
-├── ModelFileError   a model folder that is missing, damaged or not ours
-├── AddressError     a tensor address that names nothing
-├── RunError         a training run that cannot go on, or not from here
-├── Stopped          a run that was asked to stop, and did, with everything saved
-└── UsageError       words on the command line that make no sense together
+├── ConfigError      a setting that does not exist or has an invalid value
+├── DataError        a corpus that cannot be read, or a line of it that is invalid
+├── ModelFileError   a model folder that is missing, damaged or of another program
+├── AddressError     a tensor address that does not exist
+├── RunError         a training run that cannot start or continue
+├── Stopped          a training run that was stopped by a signal, with its state saved
+└── UsageError       arguments that contradict each other
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from difflib import get_close_matches
 
 
 class GlassformerError(Exception):
-    """A mistake that the user can mend; the command line prints it in one line and ends with its exit code."""
+    """Base class; the command line prints the message in one line and ends with `exit_code`."""
 
     exit_code = 2
 
 
 class ConfigError(GlassformerError):
-    """A setting that does not exist or cannot have that value."""
+    """A setting that does not exist or has an invalid value."""
 
 
 class DataError(GlassformerError):
-    """A corpus that cannot be read, or a line of it that is wrong."""
+    """A corpus that cannot be read, or a line of it that is invalid."""
 
 
 class ModelFileError(GlassformerError):
-    """A model folder that is missing, damaged or not ours."""
+    """A model folder that is missing, damaged or of another program."""
 
 
 class AddressError(GlassformerError, KeyError):
-    """A tensor address that names nothing; a KeyError too, so that `in` and `get` work on a trace."""
+    """A tensor address that does not exist; also a KeyError, so that `in` and `get` work on a trace."""
 
-    __str__ = Exception.__str__  # KeyError's own puts quotes around the sentence
+    __str__ = Exception.__str__  # KeyError puts quotes around the message
 
 
 class RunError(GlassformerError):
-    """A training run that cannot go on, or not from here."""
+    """A training run that cannot start or continue."""
 
 
-class Stopped(GlassformerError):  # noqa: N818 - no error, but an end
-    """A run that was asked to stop, and did, with everything saved."""
+class Stopped(GlassformerError):  # noqa: N818 - an ending rather than an error
+    """A training run that was stopped by a signal, with its state saved."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
-        self.exit_code = 128 + signal  # what a shell expects of a process that a signal ended
+        self.exit_code = 128 + signal  # the shell's convention for a process ended by a signal
 
 
 class UsageError(GlassformerError):
-    """Words on the command line that make no sense together."""
+    """Arguments that contradict each other."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Say which known word is closest to a mistyped one, as the end of an error message."""
+    """Return the known word closest to a mistyped one, as the end of an error message."""
     choices = sorted(known)
     close = get_close_matches(word, choices, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(choices)}"

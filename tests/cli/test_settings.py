@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from glassformer.cli import app
 from glassformer.cli.settings import CONTEXT, Recipes, SettingsCommand, read_settings, settings
 from glassformer.errors import UsageError
-from glassformer.training.recipe import Recipe, read_recipe, to_toml
+from glassformer.training.recipe import Recipe, to_toml
 from tests.cli.test_cli import run
 
 CORPORA = ["--train", "a.tsv", "--dev", "b.tsv"]
@@ -49,7 +49,7 @@ def test_words_of_the_command_line(tmp_path: Path) -> None:
         "model.dropout": 0.3,
     }
     found = read(words)
-    assert found == read_recipe(path, changes)
+    assert found == Recipe.read(path, changes)
     assert found.training.warmup == 5, "an option that was not given changes nothing"
 
 
@@ -165,4 +165,4 @@ def test_a_recipe_survives_being_written(tmp_path: Path) -> None:
     text = to_toml(recipe.model_dump(mode="json", exclude_none=True))
     (tmp_path / "run.toml").write_text(text, encoding="utf-8")
     assert tomllib.loads(text)["reader"]["noise"]["upper"] == 0.25
-    assert read_recipe(None, tomllib.loads(text)) == recipe
+    assert Recipe.read(None, tomllib.loads(text)) == recipe

@@ -560,7 +560,7 @@ class TestWhatToRemove:
         [
             (["duplicat"], [], "unknown kind of finding duplicat; did you mean duplicate?"),
             ([], ["xyz"], "known: control"),
-            (["copy"], ["copy"], "copy: either keep or remove"),
+            (["copy"], ["copy"], "copy: cannot both keep and remove"),
         ],
     )
     def test_wrong_kinds(self, keep: list[str], remove: list[str], said: str) -> None:
@@ -631,7 +631,7 @@ class TestCleanCorpus:
     def test_what_is_read_is_not_overwritten(self, tmp_path: Path) -> None:
         corpus = write(tmp_path / "a.tsv", sentences(10))
         for word in ("a.tsv", "b.fr,a.tsv"):
-            with pytest.raises(UsageError, match="is read"):
+            with pytest.raises(UsageError, match="is an input file"):
                 CleanCorpus(
                     CorpusConfig.parse_word(",".join(str(tmp_path / name) for name in word.split(",")))
                 ).refuse_to_overwrite([corpus])
@@ -644,7 +644,7 @@ class TestCleanCorpus:
             pass
 
     def test_tmx_is_not_written(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="TMX is read, not written"):
+        with pytest.raises(UsageError, match="TMX can be read but not written"):
             CleanCorpus(CorpusConfig(path=tmp_path / "a.tmx", src_lang="fr", tgt_lang="en"))
 
     def test_the_same_corpus_gives_the_same_bytes(self, tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ class TestFaults:
         with pytest.raises(DataError) as caught:
             read_moses(tmp_path, b"x\n" * n_source, b"x\n" * n_target)
         short, long = sorted((n_source, n_target))
-        assert str(caught.value).startswith(f"{tmp_path / longer}:{short + 1}: nothing stands beside it")
+        assert str(caught.value).startswith(f"{tmp_path / longer}:{short + 1}: no parallel line")
         assert f"{short} lines" in str(caught.value)
         assert f"{longer} {long};" in str(caught.value)
 
@@ -375,20 +375,23 @@ class TestTmx:
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            (("<tmx", '<!DOCTYPE tmx [<!ENTITY a "b">]><tmx'), ":2: declarations inside <!DOCTYPE ...> are refused"),
+            (
+                ("<tmx", '<!DOCTYPE tmx [<!ENTITY a "b">]><tmx'),
+                ":2: declarations inside <!DOCTYPE ...> are not allowed",
+            ),
             (("<tmx", '<!DOCTYPE tmx [<!ENTITY % a SYSTEM "file:///etc/passwd">]><tmx'), ":2: declarations"),
             (("<seg>a", "<seg>&a;"), ":5: broken XML: undefined entity"),
             (("UTF-8", "ISO-8859-1"), ":1: declared as 'ISO-8859-1'"),
             (("UTF-8", "Shift_JIS"), ":1: declared as 'Shift_JIS'"),
             (("</tu>", ""), "broken XML"),
             (("</tmx>", ""), "broken XML"),
-            (("tmx", "html"), ":2: not a TMX file: it begins with <html>"),
+            (("tmx", "html"), ":2: not a TMX file: the root element is <html>"),
             (("<tu>", "<tu><tu>"), ":5: <tu> inside <tu>"),
             (("<tuv", "<tuv><tuv"), ":5: <tuv> that is not directly inside a <tu>"),
             (("<tu>", "<seg>a</seg><tu>"), ":5: <seg> that is not inside a <tuv>"),
             (("<seg>", "<seg><seg>"), ":5: <seg> inside <seg>"),
             (("<seg>a", "<seg>a\x08"), ":5: broken XML"),
-            (("<body>", "<body><!--" + "x" * (5 * MAX_LINE)), "a tag or comment that does not end"),
+            (("<body>", "<body><!--" + "x" * (5 * MAX_LINE)), "unterminated tag or comment"),
         ],
         ids=range(14),
     )
@@ -432,7 +435,7 @@ class TestUnreadable:
         packed = PACKINGS[packing](self.text)
         for cut in (len(packed) - 1, len(packed) // 2, 5):
             path.write_bytes(packed[:cut])
-            assert complaint(path).startswith(f"{path}: the compressed file is cut off")
+            assert complaint(path).startswith(f"{path}: the compressed file is truncated")
         path.write_bytes(packed[: len(packed) // 2])
         line = int(complaint(path).partition("after line ")[2].partition(";")[0].replace(",", ""))
         assert 1 < line < 20_000
@@ -440,7 +443,7 @@ class TestUnreadable:
     @pytest.mark.parametrize("packing", [".gz", ".zst"])
     def test_empty(self, tmp_path: Path, packing: str) -> None:
         (tmp_path / f"a.tsv{packing}").touch()
-        assert "cut off" in complaint(tmp_path / f"a.tsv{packing}")
+        assert "truncated" in complaint(tmp_path / f"a.tsv{packing}")
 
     @pytest.mark.parametrize("packing", [".gz", ".zst"])
     def test_not_packed(self, tmp_path: Path, packing: str) -> None:
@@ -469,8 +472,8 @@ class TestUnreadable:
     @pytest.mark.parametrize(
         ("data", "said"),
         [
-            (gzip.compress(b"a\tb\n", mtime=0), "is gzip: name it .gz"),
-            (zstandard.compress(b"a\tb\n"), "is zstd: name it .zst"),
+            (gzip.compress(b"a\tb\n", mtime=0), "is gzip: rename it to .gz"),
+            (zstandard.compress(b"a\tb\n"), "is zstd: rename it to .zst"),
             ("a\tb\n".encode("utf-16"), "is UTF-16"),
             ("a\tb\n".encode("utf-16-be"), None),
             (b"PK\x03\x04", "is a zip archive"),

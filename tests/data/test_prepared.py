@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from glassformer.config import CorpusConfig, NoiseConfig, ReaderConfig, TokenizerConfig
 from glassformer.data.augment import join_texts
-from glassformer.data.prepared import CHUNK, Chunk, Encoder, Prepared
+from glassformer.data.prepared import CHUNK, Chunk, PairEncoder, Prepared
 from glassformer.data.shard import Block, Counts, Shard, ShardWriter, Side, id_type, open_shard
 from glassformer.errors import ConfigError, DataError
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
@@ -237,7 +237,7 @@ def test_noise_is_on_the_source_only(tmp_path: Path, tokenizers: Tokenizers) -> 
 def encode(pairs: Pairs, tokenizers: Tokenizers, reader: ReaderConfig, epoch: int = 0, weight: float = 1.0) -> Block:
     src, tgt = [src for src, _ in pairs], [tgt for _, tgt in pairs]
     chunk = Chunk(0, 0, 0, src, tgt, np.arange(len(pairs)), 0.0)
-    return Encoder(tokenizers, reader, (weight,), 1, epoch).encode(chunk)[0]
+    return PairEncoder(tokenizers, reader, (weight,), 1, epoch).encode(chunk)[0]
 
 
 @given(count=st.integers(1, 60), join=st.floats(0, 0.9), max_length=st.integers(8, 40), epoch=st.integers(0, 5))
@@ -276,7 +276,7 @@ def test_a_weight_is_how_often_each_pair_comes(tokenizers: Tokenizers, weight: f
     for epoch in range(epochs):
         for turn in range(int(np.ceil(weight))):
             chunk = Chunk(0, turn, 0, ["a"] * 40, ["b"] * 40, np.arange(40), 0.0)
-            block, _ = Encoder(tokenizers, ReaderConfig(), (weight,), 1, epoch).encode(chunk)
+            block, _ = PairEncoder(tokenizers, ReaderConfig(), (weight,), 1, epoch).encode(chunk)
             seen.update(block.places.tolist())
     exactly = epochs * weight
     assert {n - 1 for n in seen.values()} <= {int(np.floor(exactly)), int(np.ceil(exactly))}
@@ -321,7 +321,7 @@ def test_a_side_without_tokens_is_counted(tokenizers: Tokenizers) -> None:
 
 def test_nothing_left_is_an_error(tmp_path: Path, tokenizers: Tokenizers) -> None:
     corpus = write(tmp_path / "a.tsv", [("le chat mange", "la"), ("le chien", "la")])
-    with pytest.raises(DataError, match=r"^no pair is left to learn from: .* 2 × a side longer than max_length=2"):
+    with pytest.raises(DataError, match=r"^no pairs left to train on: .* 2 × a side longer than max_length=2"):
         Prepared([corpus], ReaderConfig(max_length=2), tokenizers, tmp_path / "data").epoch(0)
 
 
@@ -408,7 +408,7 @@ def test_places_that_cannot_be_read_or_written(tmp_path: Path, tokenizers: Token
     with pytest.raises(DataError, match=r"nowhere\.tsv: no such file"):
         Prepared([CorpusConfig(path=tmp_path / "nowhere.tsv")], ReaderConfig(), tokenizers, tmp_path / "data")
     corpus = write(tmp_path / "a.tsv", sentences(20))
-    with pytest.raises(DataError, match=r"a\.tsv/data cannot hold the prepared corpus: Not a directory"):
+    with pytest.raises(DataError, match=r"cannot write the prepared corpus to .*a\.tsv/data: Not a directory"):
         Prepared([corpus], ReaderConfig(), tokenizers, corpus.path / "data").epoch(0)
 
 

@@ -1,4 +1,4 @@
-"""Numbers drawn from an address."""
+"""Random numbers that depend on a key."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from glassformer.data.seeding import draw, draw_order, draw_seeds
 
-ADDRESSES = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=6)
+KEYS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=6)
 
 
-@given(ADDRESSES, ADDRESSES)
-def test_an_address_draws_the_same_again_and_another_does_not(one: list[int], other: list[int]) -> None:
+@given(KEYS, KEYS)
+def test_a_key_draws_the_same_again_and_another_does_not(one: list[int], other: list[int]) -> None:
     assert (draw(one, 8) == draw(one, 8)).all()
     assert draw_seeds(one, 4) == draw_seeds(one, 4)
     if one != other:
@@ -20,7 +20,7 @@ def test_an_address_draws_the_same_again_and_another_does_not(one: list[int], ot
         assert draw_seeds(one, 4) != draw_seeds(other, 4)
 
 
-def test_a_zero_more_is_another_address() -> None:
+def test_a_zero_more_is_another_key() -> None:
     assert (draw([1], 8) != draw([1, 0], 8)).any()
 
 
@@ -39,7 +39,7 @@ def test_numbers_are_even() -> None:
     assert abs(numbers.mean() - 0.5) < 0.01
 
 
-@given(ADDRESSES, st.integers(0, 50))
+@given(KEYS, st.integers(0, 50))
 def test_an_order_has_everything_once(address: list[int], count: int) -> None:
     assert sorted(draw_order(address, count).tolist()) == list(range(count))
     assert draw_order(address, count).dtype == np.int64

@@ -64,7 +64,7 @@ def test_after_the_last_question_a_worker_goes() -> None:
 
 @pytest.mark.parametrize("questions", [[3] * 20, [*range(8), 3, *range(100, 200)]])
 def test_a_worker_that_dies_is_an_error(questions: list[int]) -> None:
-    with pytest.raises(DataError, match=r"^a worker process ended by itself \(code \d\)"):
+    with pytest.raises(DataError, match=r"^a worker process ended unexpectedly \(code \d\)"):
         list(map_in_order(os._exit, questions, 2))
 
 

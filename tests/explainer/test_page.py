@@ -150,9 +150,9 @@ class TestStations:
 
     def test_every_tensor_is_at_home_in_one(self, golden: Visitor) -> None:
         for name in golden_explanation().trace:
-            golden.go("map")
+            golden.go("overview")
             golden.go(name)
-            assert golden.page.input_value("#jump") != "map", name
+            assert golden.page.input_value("#jump") != "overview", name
 
     @pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: "-".join(map(str, changes.values())))
     def test_shows_other_models(self, visitor: Visitor, changes: dict[str, Any]) -> None:
@@ -393,7 +393,7 @@ class TestReaders:
 
     def test_tour_by_keyboard(self, golden: Visitor) -> None:
         page, press = golden.page, golden.page.keyboard.press
-        golden.go("map")
+        golden.go("overview")
         page.evaluate("() => document.activeElement.blur()")
         for station in range(1, len(SLUGS)):
             press("n")

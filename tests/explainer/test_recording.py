@@ -343,7 +343,8 @@ def test_every_model_can_be_written_down(changes: dict[str, Any]) -> None:
     with torch.no_grad():
         model.output.weight[310:] = 0
     forced: dict[int, str | int] = {0: 266, 2: 270, 3: 280}
-    translator = Translator(TorchEngine([model]), tokenizers(), About(), 80, SearchConfig(width=2, max_length=4))
+    search = SearchConfig(width=2, max_length=4)
+    translator = Translator(TorchEngine([model]), tokenizers(), About(), max_positions=80, search=search)
     document = explain(translator, SENTENCE, forced=forced).document()
     assert len(document["vocabulary"]) == 320
     json.dumps(document, allow_nan=False)

@@ -28,6 +28,12 @@ def test_slugs_and_numbers_are_unique() -> None:
     assert all(re.fullmatch(r"[a-z]+(-[a-z0-9]+)*", station["slug"]) for station in STATIONS)
 
 
+def test_a_slug_is_no_element_that_a_browser_would_scroll_to() -> None:
+    ids = re.findall(r' id="([\w-]+)"', static_file("index.html").decode())
+    assert len(ids) > 40
+    assert not {station["slug"] for station in STATIONS} & set(ids)
+
+
 def test_every_station_has_a_box_and_every_box_a_station() -> None:
     boxes = {(box["side"], box["box"]) for box in TABLE["boxes"]}
     assert boxes == {(station["side"], station["box"]) for station in STATIONS}

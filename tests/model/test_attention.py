@@ -16,7 +16,7 @@ from hypothesis import given
 from torch import Tensor
 
 from glassformer.model.attention import KeyValue, MultiHeadAttention
-from glassformer.model.scope import Call, Scope
+from glassformer.model.scope import BLIND, Call, Scope
 from tests.models import padding, same, settings
 
 
@@ -54,10 +54,9 @@ def identity(width: int) -> MultiHeadAttention:
     return attention
 
 
-def self_attention(attention: MultiHeadAttention, x: Tensor, scope: Scope | None = None) -> Tensor:
-    scopes = {} if scope is None else {"scope": scope}
-    query, memory = attention.query_and_memory(x, **scopes)
-    result: Tensor = attention(query, memory, **scopes)
+def self_attention(attention: MultiHeadAttention, x: Tensor, scope: Scope = BLIND) -> Tensor:
+    query, memory = attention.query_and_memory(x, scope)
+    result: Tensor = attention(query, memory, scope=scope)
     return result
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.model.layers import AddNorm, Embedding, FeedForward, LayerNorm, Output, drop, keep_noise
+from glassformer.model.layers import AddNorm, Embedding, FeedForward, LayerNorm, Output
 from tests.models import same, settings
 
 SIGMAS = 5  # how far from its mean a frequency may lie
@@ -64,74 +64,25 @@ def test_layer_norm_looks_at_one_token_only() -> None:
     assert is_same.tolist() == [[True, False, True], [True, True, True]]
 
 
-@pytest.mark.parametrize("p", [0.0, 0.001, 0.1, 0.25, 1 / 3, 0.5, 0.9, 0.999])
-def test_noise_drops_at_its_rate(p: float) -> None:
-    torch.manual_seed(0)
-    noise = keep_noise(torch.empty(1001, 401), p)
-    dropped = noise == 0
-    assert torch.equal(noise[~dropped], torch.full_like(noise[~dropped], 1 / (1 - p)))
-    assert within_chance(dropped.double().mean().item(), p, noise.numel())
-    for lane in range(4):  # four elements come from one random word
-        share = dropped.flatten()[lane::4].double().mean().item()
-        assert within_chance(share, p, noise.numel() // 4)
-    for distance in (1, 2, 3, 4, 401):  # neighbours know nothing of each other
-        both = (dropped.flatten()[distance:] & dropped.flatten()[:-distance]).double().mean().item()
-        assert within_chance(both, p * p, noise.numel())
-
-
-def test_noise_at_the_edges() -> None:
-    assert torch.equal(keep_noise(torch.empty(5, 7), 0.0), torch.ones(5, 7))
-    torch.manual_seed(0)
-    assert (keep_noise(torch.empty(10_000), 1 - 1e-9) == 0).double().mean() > 0.99
-    assert keep_noise(torch.empty(3, 0), 0.5).shape == (3, 0)
-    for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        noise = keep_noise(torch.empty(4096, dtype=dtype), 0.5)
-        assert noise.dtype == dtype
-        assert set(noise.tolist()) == {0.0, 2.0}
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 8, 9])
-def test_noise_has_any_size_and_follows_the_seed(size: int) -> None:
-    torch.manual_seed(0)
-    one = keep_noise(torch.empty(size), 0.5)
-    torch.manual_seed(0)
-    assert torch.equal(keep_noise(torch.empty(size), 0.5), one)
-    assert any(not torch.equal(keep_noise(torch.empty(size), 0.5), one) for _ in range(20))
-
-
-def test_drop_is_nothing_without_rate_or_training() -> None:
-    x = draw(3, 4)
-    assert drop(x, 0.0, training=True) is x
-    assert drop(x, 0.7, training=False) is x
-
-
-def test_drop_keeps_the_mean() -> None:
-    torch.manual_seed(0)
-    x = draw(1, 50).expand(20_000, -1)
-    dropped = drop(x, 0.3, training=True)
-    error = (dropped.mean(dim=0) - x[0]).abs()
-    assert (error <= SIGMAS * x[0].abs() * math.sqrt(0.3 / 0.7 / len(x)) + 1e-4).all()
-
-
 @pytest.mark.parametrize("norm", ["post", "pre", "none"])
 def test_residual_connection_and_norm(norm: str) -> None:
     around, x, y = filled(AddNorm(settings(norm=norm, dropout=0.4))), draw(2, 3, 8), draw(2, 3, 8)
     for training in (False, True):
         around.train(training)
-        same(around.enter(x, 1), around.norm(x) if norm == "pre" else x)
+        same(around.before(x, 1), around.norm(x) if norm == "pre" else x)
     around.eval()
-    same(around.leave(x, y, 1), around.norm(x + y) if norm == "post" else x + y)
+    same(around.after(x, y, 1), around.norm(x + y) if norm == "post" else x + y)
 
 
 def test_dropout_falls_on_what_the_sublayer_made() -> None:
     torch.manual_seed(0)
     p = 0.4
     around, x, y = AddNorm(settings(norm="none", dropout=p)).double(), draw(100, 50, 8), draw(100, 50, 8)
-    made = around.train().leave(x, y, 1) - x
+    made = around.train().after(x, y, 1) - x
     dropped = made.abs() < 1e-12
     same(made[~dropped], y[~dropped] / (1 - p), 1e-11)
     assert within_chance(dropped.double().mean().item(), p, y.numel())
-    same(AddNorm(settings(norm="none", dropout=0.0)).train().leave(x, y, 1), x + y)
+    same(AddNorm(settings(norm="none", dropout=0.0)).train().after(x, y, 1), x + y)
 
 
 def test_gradient_of_dropout_is_its_own_noise() -> None:
@@ -141,7 +92,7 @@ def test_gradient_of_dropout_is_its_own_noise() -> None:
         draw(4, 5, 8).requires_grad_(),
         draw(4, 5, 8).requires_grad_(),
     )
-    out = around.train().leave(x, y, 1)
+    out = around.train().after(x, y, 1)
     d_x, d_y = torch.autograd.grad(out.sum(), [x, y])
     assert torch.equal(d_x, torch.ones_like(x))
     same(out, x + y * d_y)
@@ -189,7 +140,7 @@ def test_feed_forward_dropout_falls_on_the_hidden_layer() -> None:
 
 
 @pytest.mark.parametrize("scaled", [True, False])
-@pytest.mark.parametrize("positions", ["interleaved", "learned", "none"])
+@pytest.mark.parametrize("positions", ["interleaved", "learned", "rotary", "none"])
 def test_embedding_is_a_row_times_the_root_plus_its_place(positions: str, scaled: bool) -> None:
     table = nn.Parameter(draw(11, 8))
     embedding = Embedding(settings(positions=positions, scale_embeddings=scaled, dropout=0.2), table).double().eval()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from glassformer.model import operations
 from glassformer.model.operations import OPERATIONS
 from tests.arithmetic import ARITHMETIC, as_array
 
@@ -35,6 +36,7 @@ CASES: dict[str, tuple[tuple[int, ...], ...]] = {  # the shapes of the recorded 
     "mean": ((B, T, D),),
     "normalise": ((B, T, D), (B, T, 1), (B, T, 1)),
     "relu": ((B, T, D),),
+    "rotate": ((B, H, T, K),),
     "rows": (),
     "scale": ((B, T, D),),
     "silu": ((B, T, D),),
@@ -54,6 +56,7 @@ def constants(name: str) -> dict[str, Any]:
         "linear": {"weight": draw(V, D), "bias": draw(V)},
         "mask": {"allowed": torch.ones(T, S, dtype=torch.bool).tril()},
         "normalise": {"eps": 0.1},
+        "rotate": {"start": 3},
         "rows": {"table": draw(V, D), "start": 2, "length": 3},
         "scale": {"factor": -0.7},
         "sinusoid": {"start": 3, "length": T, "width": D, "layout": "halves", "dtype": torch.float64},
@@ -78,6 +81,19 @@ def test_operation_is_its_formula(name: str) -> None:
     if name == "normalise":
         inputs = (*inputs[:2], inputs[2].square())
     same(name, inputs, constants(name))
+
+
+def test_an_operation_is_a_record_of_its_function() -> None:
+    for name, operation in OPERATIONS.items():
+        assert operation.name == operation.function.__name__ == name
+        assert operations.__dict__[name] is operation.function
+
+
+def test_skippable_operations_keep_the_shape_of_their_first_input() -> None:
+    for name, operation in OPERATIONS.items():
+        if operation.is_skippable:
+            inputs = tuple(draw(*shape).square() for shape in CASES[name])
+            assert operation(*inputs, **constants(name)).shape == inputs[0].shape
 
 
 def test_biases_and_layouts_are_optional() -> None:

@@ -9,7 +9,9 @@ import hypothesis.strategies as st
 import torch
 from hypothesis import given
 
-from glassformer.model.state import DecoderState
+from glassformer.model.fast.packed import PackedState, PackedTransformer
+from glassformer.model.state import DecoderState, Stepper
+from glassformer.model.transformer import Transformer
 from tests.models import build, ids, padding, same
 
 B, W = 3, 2
@@ -101,3 +103,16 @@ def test_the_source_is_projected_once_and_shared_by_its_beams() -> None:
     assert read.select(torch.arange(B * W)).source is read.source
     assert read.source[0].keys.size(0) == B
     assert read.prefix[0].keys.size(0) == B * W
+
+
+def test_models_that_a_search_can_drive_are_steppers() -> None:
+    """The annotations are for mypy."""
+    model = build(dtype=torch.float32)
+    plain: Stepper[DecoderState] = model
+    packed: Stepper[PackedState] = PackedTransformer(model)
+    for stepper in (plain, packed):
+        assert isinstance(stepper, Stepper)
+        assert stepper.config is model.config
+        assert stepper.start_id == model.start_id
+    assert not isinstance(torch.nn.Linear(1, 1), Stepper)
+    assert isinstance(plain, Transformer)

@@ -69,11 +69,13 @@ def expected(model: Transformer) -> dict[str, tuple[str, ...]]:
     for side, rows, n_layers in (("enc", "src", config.n_encoder_layers), ("dec", "tgt", config.n_decoder_layers)):
         wide = (rows, "channel")
         put(side, {"ids": (rows,), "row": wide, "embedding": wide})
-        if config.positions != "none":
+        if config.positions not in ("rotary", "none"):
             put(side, {"position": wide, "sum": wide})
         for layer in range(n_layers):
             here = f"{side}.{layer}"
             parts = [("self", attention(rows, rows))]
+            if config.positions == "rotary":
+                put(f"{here}.self", dict.fromkeys(("rotated_q", "rotated_k"), ("head", rows, "head_channel")))
             parts += [("cross", attention("tgt", "src"))] if side == "dec" else []
             parts += (
                 [("ff", {"hidden": (rows, "hidden"), "active": (rows, "hidden"), "output": wide})]
@@ -161,7 +163,9 @@ def calls(module_name: str) -> list[ast.Call]:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"norm": "pre", "final_norm": True}, {"positions": "learned"}, {"output_bias": True}], ids=str
+    "changes",
+    [{}, {"norm": "pre", "final_norm": True}, {"positions": "learned"}, {"positions": "rotary"}, {"output_bias": True}],
+    ids=str,
 )
 def test_every_tensor_names_the_line_that_asked_for_it(changes: dict[str, Any]) -> None:
     """There a call begins that gives the tensor's name, or a name that it was given, and then its operation."""
@@ -171,8 +175,10 @@ def test_every_tensor_names_the_line_that_asked_for_it(changes: dict[str, Any]) 
         here = [call for call in calls(module_name) if call.lineno == int(line) and len(call.args) >= 2]
         names, operations = ([ast.unparse(call.args[i]) for call in here] for i in (0, 1))
         name = address.rsplit(".", 1)[-1]
-        assert repr(name) in names or (name in "qkv" and "name" in names), f"{address} at {entry.code}"
-        assert entry.operation in operations or "OPERATIONS[self.activation]" in operations, (
+        assert repr(name) in names or (name in ("q", "k", "v", "rotated_q", "rotated_k") and "name" in names), (
+            f"{address} at {entry.code}"
+        )
+        assert entry.operation in operations or "OPERATIONS[self.activation].function" in operations, (
             f"{address} at {entry.code}"
         )
 
@@ -212,20 +218,20 @@ def test_a_trace_is_a_mapping_in_order() -> None:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("enc.1.self.wieghts", "no tensor is called enc.1.self.wieghts; did you mean enc.1.self.weights?"),
+        ("enc.1.self.wieghts", "there is no tensor enc.1.self.wieghts; did you mean enc.1.self.weights?"),
         ("enc.7.self.weights", "did you mean enc."),
         ("out.logit", "did you mean out.logits?"),
-        ("zzz", "no tensor is called zzz; `Trace` lists its addresses, as in enc.0.self.weights"),
-        ("", "'' is no address; one looks like enc.1.self.h3.weights[2,5]"),
-        ("enc.1.self.weights[", "is no address"),
-        ("enc.1.self.weights[a]", "is no address"),
-        ("enc 1", "is no address"),
-        ("enc.1.self.weights[1,,2]", "the index in brackets is not whole numbers with commas"),
-        ("enc.1.self.weights[-]", "the index in brackets is not whole numbers with commas"),
-        ("enc.1.self.weights[ ]", "the index in brackets is not whole numbers with commas"),
-        ("enc.1.self.weights[0,5]", "enc.1.self.weights has 5 along src_q (0 to 4), so not 5"),
-        ("enc.1.self.weights[0,0,-6]", "enc.1.self.weights has 5 along src_k (0 to 4), so not -6"),
-        ("enc.1.self.h2.weights", "enc.1.self.weights has 2 along head (0 to 1), so not 2"),
+        ("zzz", "there is no tensor zzz; iterate over a Trace for its addresses, such as enc.0.self.weights"),
+        ("", "'' is not an address; expected something like enc.1.self.h3.weights[2,5]"),
+        ("enc.1.self.weights[", "is not an address"),
+        ("enc.1.self.weights[a]", "is not an address"),
+        ("enc 1", "is not an address"),
+        ("enc.1.self.weights[1,,2]", "the index in brackets must be integers separated by commas"),
+        ("enc.1.self.weights[-]", "the index in brackets must be integers separated by commas"),
+        ("enc.1.self.weights[ ]", "the index in brackets must be integers separated by commas"),
+        ("enc.1.self.weights[0,5]", "enc.1.self.weights has size 5 along src_q (0 to 4); 5 is out of range"),
+        ("enc.1.self.weights[0,0,-6]", "enc.1.self.weights has size 5 along src_k (0 to 4); -6 is out of range"),
+        ("enc.1.self.h2.weights", "enc.1.self.weights has size 2 along head (0 to 1); 2 is out of range"),
         (
             "enc.1.self.weights[0,0,0,0]",
             "enc.1.self.weights has the axes head, src_q, src_k, so 4 indices are too many",
@@ -278,28 +284,29 @@ def test_looking_leaves_nothing_behind() -> None:
 
 
 def test_every_operation_is_used_by_some_model() -> None:
-    models = [build(), build(positions="learned"), build(activation="gelu"), build(activation="silu")]
+    models = [build(positions=positions) for positions in ("interleaved", "learned", "rotary")]
+    models += [build(activation="gelu"), build(activation="silu")]
     assert {entry.operation for model in models for entry in seen(model).entries.values()} == OPERATIONS.keys()
 
 
 @pytest.mark.parametrize(
     ("src", "complaint"),
     [
-        ([5, 1000], r"src\[1\] is 1000; the vocabulary has the ids 0 to"),
+        ([5, 1000], r"src\[1\] is 1000; ids of this vocabulary are 0 to"),
         ([5, -1], r"src\[1\] is -1"),
-        ([], "src is one sequence of ids"),
-        ("bonjour", "src is one sequence of ids"),
-        ([[5, 6]], "src is one sequence of ids"),
-        ([0.5], "src is one sequence of ids"),
+        ([], "src must be one sequence of ids"),
+        ("bonjour", "src must be one sequence of ids"),
+        ([[5, 6]], "src must be one sequence of ids"),
+        ([0.5], "src must be one sequence of ids"),
         ([5] * 2000, "the model reads at most"),
     ],
 )
 def test_ids_that_a_model_cannot_read(src: Any, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         look(build(), src, [2, 5])
-    with pytest.raises(ConfigError, match="interventions are a list"):
+    with pytest.raises(ConfigError, match="interventions must be a list"):
         look(build(), [5], [2, 5], zero("enc.sum"))  # type: ignore[arg-type]
-    with pytest.raises(AddressError, match="0 is no address"):
+    with pytest.raises(AddressError, match="0 is not an address"):
         look(build(), [5], [2, 5])[0]  # type: ignore[index]
 
 

@@ -1,4 +1,4 @@
-"""The rows of the notes: their numbers against independent ones, and that every row says what it must."""
+"""The rows of the notes: their numbers against independent ones, and that every row shows what it must."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from jinja2 import UndefinedError, meta
 from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 from typer.testing import CliRunner
 
 import glassformer
@@ -25,28 +27,26 @@ from glassformer.errors import UsageError
 from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.trace import skip
 from glassformer.model.transformer import Transformer
-from glassformer.notes import NOTES, TOUR, show_notes
+from glassformer.notes import NOTES, TOUR, show
 from glassformer.notes.decoding import future, projections, search, start_tokens
 from glassformer.notes.layers import batch_norm, layer_norm, reach, worked_norm
-from glassformer.notes.note import place
-from glassformer.notes.page import page
+from glassformer.notes.note import MARKDOWN, ROWS, Note, place
 from glassformer.notes.reading import forms, look_up, multi_head
-from glassformer.notes.scores import printed_softmax, spread, twice_exponential, worked_scores
-from glassformer.notes.specimen import LEXICON, RACCOON, WOMAN, gap, ids, words
-from glassformer.notes.whole import PHRASES, count, learn_phrases, loss_both_ways, time_both
+from glassformer.notes.scores import one_key_softmax, spread, twice_exponential, worked_scores
+from glassformer.notes.specimen import LEXICON, RACCOON, WOMAN, count, gap, ids, words
+from glassformer.notes.whole import PHRASES, learn_phrases, loss_both_ways, time_both
 from glassformer.notes.words import pair, raccoon
-from glassformer.report.terminal import show
-from glassformer.search.beam import beam_search
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
 from glassformer.translate.translator import Translator
 
-ROWS = range(1, 25)
+NUMBERS = range(1, 25)
+DOCS = Path(__file__).parents[2] / "docs" / "notes.md"
 DOUBLE = torch.float64
 
 
 def draw(row: int) -> str:
     file = io.StringIO()
-    show(Console(file=file, width=80, highlight=False), page(NOTES[row]))
+    show([row], Console(file=file, width=80, highlight=False))
     return file.getvalue()
 
 
@@ -61,34 +61,71 @@ def said(row: int) -> str:
 
 
 def test_there_are_24_rows_in_order() -> None:
-    assert list(NOTES) == list(ROWS)
-    assert [note.number for note in NOTES.values()] == list(ROWS)
+    assert list(NOTES) == list(NUMBERS)
+    assert [note.number for note in NOTES.values()] == list(NUMBERS)
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_every_row_shows_title_sources_idea_formula_and_code(row: int) -> None:
+def plain(markdown: str) -> str:
+    """Take the marks out of Markdown."""
+    cells = re.sub(r"\|[-:|]*", " ", markdown) if markdown.startswith("|") else markdown
+    return " ".join(re.sub(r"^>|[`*]", "", cells, flags=re.MULTILINE).split())
+
+
+def slips(note: Note) -> list[str]:
+    """What is in the boxes of a row."""
+    text = "\n\n".join(part for part in note.parts() if isinstance(part, str))
+    return re.findall(r"^>.*(?:\n>.*)*", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("row", NUMBERS)
+def test_every_row_shows_title_sources_prose_formula_and_code(row: int) -> None:
     note, text = NOTES[row], said(row)
     assert f"{row} {note.title}" in text
     assert note.sources in text
-    assert " ".join(note.idea.split()) in text
-    assert " ".join(note.formula.split()) in text
+    assert re.search(r"\n\n    \S", note.body)  # a formula
+    parts = () if row == 21 else note.parts()  # 21 measures anew
+    for block in (block for part in parts if isinstance(part, str) for block in part.split("\n\n")):
+        assert all(plain(line) in text for line in (block.splitlines() if block.startswith("|") else [block]))
     assert note.code
-    for thing in note.code:
-        assert place(thing) in text
+    for name in note.code:
+        assert place(name) in text
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", NUMBERS)
+def test_every_number_has_a_slot_and_every_slot_a_number(row: int) -> None:
+    note = NOTES[row]
+    included = re.sub(r'{% include "(.+)" %}', lambda name: (ROWS / name[1]).read_text(encoding="utf-8"), note.body)
+    assert meta.find_undeclared_variables(MARKDOWN.parse(included)) == set(note.work())
+
+
+def test_every_file_of_a_row_is_shown() -> None:
+    assert [path.name[:2] for path in sorted(ROWS.glob("[0-9]*.md"))] == [f"{row:02}" for row in NUMBERS]
+    included = set(re.findall(r'include "(.+)"', "".join(note.body for note in NOTES.values())))
+    assert {path.name for path in ROWS.glob("[!0-9]*")} == included
+
+
+def test_a_missing_number_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="b"):
+        list(Note(1, "", "", (), "{{ a }} {{ b }}", lambda: {"a": 1}).parts())
+
+
+def test_pictures_stand_where_the_text_has_them() -> None:
+    note = Note(1, "", "", (), "one {{ a }}\n{{ b }}\ntwo", lambda: {"a": 1, "b": Text("picture")})
+    assert list(note.parts()) == ["one 1", Text("picture"), "two"]
+
+
+@pytest.mark.parametrize("row", NUMBERS)
 def test_every_row_fits_into_80_columns(row: int) -> None:
     lines = drawn(row).splitlines()
     assert max(map(cell_len, lines)) <= 80
     assert not any(line.endswith(" ") for line in lines)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", NUMBERS)
 def test_every_place_in_the_code_exists(row: int) -> None:
     package = Path(glassformer.__file__).parent
-    for thing in NOTES[row].code:
-        found = re.fullmatch(r"([\w/]+\.py):(\d+) ([\w.]+)", place(thing))
+    for code in NOTES[row].code:
+        found = re.fullmatch(r"([\w/]+\.py):(\d+) ([\w.]+)", place(code))
         assert found is not None
         file, line, name = found.groups()
         source = (package / file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
@@ -96,21 +133,20 @@ def test_every_place_in_the_code_exists(row: int) -> None:
 
 
 def test_place_finds_what_decorators_hide() -> None:
-    for thing, name in ((beam_search, "beam_search"), (Transformer.start_id, "Transformer.start_id")):
-        assert place(thing).endswith(f" {name}")
+    for code in ("search.beam:beam_search", "model.transformer:Transformer.start_id"):
+        assert place(code).endswith(f" {code.partition(':')[2]}")
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", NUMBERS)
 def test_a_row_leaves_torch_as_it_was(row: int) -> None:
     random, threads, grad = torch.get_rng_state(), torch.get_num_threads(), torch.is_grad_enabled()
     NOTES[row].work()
-    NOTES[row].errata()
     assert torch.equal(torch.get_rng_state(), random)
     assert (torch.get_num_threads(), torch.is_grad_enabled()) == (threads, grad)
     assert torch.get_default_dtype() == torch.float32
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row != 21])
+@pytest.mark.parametrize("row", [row for row in NUMBERS if row != 21])
 def test_a_row_says_the_same_twice(row: int) -> None:
     torch.rand(7)
     assert draw(row) == drawn(row)
@@ -124,55 +160,54 @@ def test_a_row_takes_seconds_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "source", "wrong", "right"),
+    ("row", "wrong", "right"),
     [
-        (2, "000", "10000^((2i+1)/d)", "2i/d under both"),
-        (5, "000", "exp(kₘ·q / N)", "kₘ'·q"),
-        (5, "001", "exp(e^<q·k>)", "exp(q·k)"),
-        (6, "001", "QKᵀ over d_k", "QKᵀ / √d_k"),
-        (6, "003", "√d under the scores", "√(d/h)"),
-        (7, "004", "q₂·k₂ = 96", "q₁·k₂ = 96."),
-        (8, "000", "V softmax(K Q)", "V softmax(KᵀQ)"),
-        (8, "001", "QKᵀ over d_k", "QKᵀ / √d_k"),
-        (8, "003", "√d under the scores", "√(d/h)"),
-        (10, "003", "√d under the scores", "√(d/h)"),
-        (12, "000", "channels = N", "d_model entries of one token"),
-        (13, "003", "σ₁ = 2 and σ₂ = 2", "σ₁ = 4.8132 and σ₂ = 2.4495"),
-        (
-            13,
-            "003",
-            "(-0.75, -2.5, 3.25) and (-1.5, 1.5, 0)",
-            "(-0.3116, -1.0388, 1.3505) and (-1.2247, 1.2247, 0.0000)",
-        ),
+        (2, "10000^((2i+1)/d)", "2i/d for both"),
+        (5, "exp(kₘ·q / N)", "kₘ'·q"),
+        (5, "exp(e^<q·k>)", "exp(q·k)"),
+        (6, "QKᵀ / d_k", "QKᵀ / √d_k"),
+        (6, "√d under the scores", "√(d/h)"),
+        (7, "q₂·k₂ = 96", "q₁·k₂ = 96."),
+        (8, "V softmax(K Q)", "V softmax(KᵀQ)"),
+        (8, "QKᵀ / d_k", "QKᵀ / √d_k"),
+        (8, "√d under the scores", "√(d/h)"),
+        (10, "√d under the scores", "√(d/h)"),
+        (12, "channels = N", "d_model entries of one token"),
+        (13, "σ₁ = 2 and σ₂ = 2", "σ₁ = 4.8132 and σ₂ = 2.4495"),
+        (13, "(-0.75, -2.5, 3.25) and (-1.5, 1.5, 0)", "(-0.3116, -1.0388, 1.3505) and (-1.2247, 1.2247, 0.0000)"),
     ],
 )
-def test_errata_say_what_is_printed_and_what_is_right(row: int, source: str, wrong: str, right: str) -> None:
-    errata = [erratum for erratum in NOTES[row].errata() if erratum.source == source]
-    assert any(wrong in erratum.printed and right in erratum.right for erratum in errata)
-    text = said(row)
-    assert f"Erratum in notes {source}" in text
-    for erratum in errata:
-        for part in (
-            f"The notes print {erratum.printed}",
-            f"Right is {erratum.right}",
-            f"Because {erratum.because}",
-        ):
-            assert " ".join(part.split()) in text
+def test_a_slip_says_what_is_often_written_what_is_right_and_why(row: int, wrong: str, right: str) -> None:
+    found = [re.fullmatch("Often written: (.+) Right: (.+) Why: (.+)", plain(slip)) for slip in slips(NOTES[row])]
+    assert any(slip is not None and wrong in slip[1] and right in slip[2] for slip in found)
+    assert drawn(row).count("A common slip") == len(found)
+    for slip in slips(NOTES[row]):
+        assert plain(slip) in said(row)
 
 
-def test_rows_without_errata_show_none() -> None:
-    with_errata = {row for row in ROWS if NOTES[row].errata()}
-    assert with_errata == {2, 5, 6, 7, 8, 10, 12, 13}
-    assert {row for row in ROWS if "Erratum" in drawn(row)} == with_errata
+def test_rows_without_slips_show_none() -> None:
+    assert {row for row in NUMBERS if "A common slip" in drawn(row)} == {2, 5, 6, 7, 8, 10, 12, 13}
 
 
-def test_parts_that_no_notes_have_cite_the_paper() -> None:
-    assert "the paper, section 3.3" in NOTES[14].sources
-    assert "the mask from the paper, section 3.2.3" in NOTES[16].sources
-    cited = set(re.findall(r"\b00[0-4]\b", " ".join(note.sources for note in NOTES.values())))
-    assert cited == {"000", "001", "002", "003", "004"}
-    for row in set(ROWS) - {14}:
-        assert re.search(r"\b00[0-4]\b", NOTES[row].sources)
+def test_rows_cite_what_a_reader_can_look_up() -> None:
+    assert "section 3.3" in NOTES[14].sources
+    assert "the mask, section 3.2.3" in NOTES[16].sources
+    for row in NUMBERS:
+        assert re.search(r"(?<![\d,.])00[0-4]\b", drawn(row)) is None  # lecture notes are named in docs/notes.md only
+
+
+def test_the_docs_name_the_sources_of_rows_and_slips() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (\d+) \| \[(.+)\]\(#row-(\d+)\) \| (.+) \|$", text, re.MULTILINE)
+    assert [(int(row), plain(title), int(link)) for row, title, link, _ in listed] == [
+        (row, note.title, row) for row, note in NOTES.items()
+    ]
+    for row, _, _, sources in listed:
+        assert re.search(r"\b00[0-4]\b" if row != "14" else "the paper, section 3.3", sources)
+    assert set(re.findall(r"\b00[0-4]\b", " ".join(sources for *_, sources in listed))) == {f"00{n}" for n in range(5)}
+    erring = re.findall(r"^\| .+ \| 00[0-4] \| ([\d, ]+) \|$", text, re.MULTILINE)
+    of_slips = sorted(int(row) for rows in erring for row in rows.split(", "))
+    assert of_slips == [row for row in NUMBERS for _ in slips(NOTES[row])]
 
 
 def test_row_22_learns_its_phrases() -> None:
@@ -214,10 +249,10 @@ def test_row_2_positions(position: int, i: int) -> None:
     assert found.length == pytest.approx(1.0, abs=1e-12)
 
 
-def test_row_2_printed_exponent_is_no_rotation() -> None:
+def test_row_2_the_slipped_exponent_makes_no_rotation() -> None:
     found = pair(1, 0, 4)
-    assert found.printed_cosine == pytest.approx(math.cos(0.1))
-    assert found.printed_length > 1.3
+    assert found.slipped_cosine == pytest.approx(math.cos(0.1))
+    assert found.slipped_length > 1.3
     assert "0.8415 0.5403 0.0100 1.0000" in said(2)
 
 
@@ -235,9 +270,9 @@ def test_row_3_with_positions_they_differ() -> None:
     assert found.distances.min() > 0.1
 
 
-def test_row_5_what_000_and_001_print_would_do() -> None:
+def test_row_5_what_the_slips_would_do() -> None:
     scores = torch.tensor([3.0, 1.0, -2.0], dtype=DOUBLE)
-    assert torch.allclose(printed_softmax(scores), torch.full((3,), 1 / 3, dtype=DOUBLE))
+    assert torch.allclose(one_key_softmax(scores), torch.full((3,), 1 / 3, dtype=DOUBLE))
     powers = [math.exp(math.exp(score)) for score in scores.tolist()]
     assert twice_exponential(scores)[0].item() == pytest.approx(powers[0] / sum(powers))
 
@@ -284,13 +319,13 @@ def test_row_10_heads_sum_to_the_output() -> None:
     found = multi_head()
     assert found.contributions.shape == (8, 5, 64)
     assert found.output.dtype == DOUBLE
-    assert found.error < 1e-12
+    assert gap(found.contributions.sum(dim=0) + found.bias, found.output) < 1e-12
     assert torch.allclose(found.weights.sum(dim=-1), torch.ones(8, 5, dtype=DOUBLE))
     assert gap(found.contributions.sum(dim=0), found.output) > 1e-3  # the bias counts
 
 
 def test_row_11_switched_off_attention_lets_the_input_through() -> None:
-    assert "input + sublayer against the sum, all words: they differ by 0." in said(11)
+    assert "Input + sublayer against the sum, for all words: they differ by 0." in said(11)
     assert "the input comes through changed by 0:" in said(11)
 
 
@@ -307,7 +342,7 @@ def test_row_12_norms_centre_by_axis() -> None:
     assert batch_norm(x).mean(dim=(0, 1, 2)).abs().max() < 1e-12
     assert layer_norm(4)(x).mean(dim=-1).abs().max() < 1e-12
     assert batch_norm(x).mean(dim=-1).abs().max() > 0.01
-    assert "one a pixel: 18" in said(12)
+    assert "one per pixel: 18" in said(12)
 
 
 def test_row_13_layer_norm_by_its_own_formula() -> None:
@@ -375,7 +410,7 @@ def test_row_20_greedy_and_beam() -> None:
 def test_row_21_one_pass_is_the_sum_of_the_steps() -> None:
     found = loss_both_ways()
     assert len(found.steps) == 6
-    assert found.error < 1e-10
+    assert abs(found.one_pass - sum(found.steps)) < 1e-10
     assert f"{found.one_pass:.6f}" in said(21)
 
 
@@ -389,13 +424,13 @@ def test_row_21_both_were_timed_and_shown() -> None:
 
 def test_row_22_pocket_is_one_layer_without_norm_or_feed_forward() -> None:
     vocab = len(LEXICON)
-    assert count(preset("pocket", vocab=vocab)) == vocab * 16 + 3 * (4 * 16**2 + 4 * 16)
+    assert count(Transformer, preset("pocket", vocab=vocab)) == vocab * 16 + 3 * (4 * 16**2 + 4 * 16)
     assert "none belongs to: norm, ff. It starts with <eos>." in said(22)
 
 
 def test_row_23_the_papers_sizes() -> None:
-    assert count(preset("base")) == 63_082_496
-    assert count(preset("big")) == 214_245_376
+    assert count(Transformer, preset("base")) == 63_082_496
+    assert count(Transformer, preset("big")) == 214_245_376
     assert "63,082,496 65 million" in said(23)
     assert "214,245,376 213 million" in said(23)
 
@@ -405,14 +440,16 @@ def test_counting_makes_no_numbers() -> None:
         attention = MultiHeadAttention(ModelConfig())
     assert attention.projection.weight.is_meta
     tiny = preset("tiny", vocab=50)
-    assert count(tiny) == sum(parameter.numel() for parameter in Transformer(tiny).parameters())
+    assert count(Transformer, tiny) == sum(parameter.numel() for parameter in Transformer(tiny).parameters())
 
 
 def test_the_tour_shows_five_rows() -> None:
     result = CliRunner().invoke(app, ["notes", "--tour"])
     assert result.exit_code == 0
     assert len(TOUR) == 5
-    found = {row for row in ROWS if re.search(rf"^{row}  {re.escape(NOTES[row].title)} ", result.stdout, re.MULTILINE)}
+    found = {
+        row for row in NUMBERS if re.search(rf"^{row}  {re.escape(NOTES[row].title)} ", result.stdout, re.MULTILINE)
+    }
     assert found == set(TOUR)
 
 
@@ -423,18 +460,22 @@ def test_one_row_on_the_command_line() -> None:
     assert f"8  {NOTES[8].title}" not in result.stdout
 
 
-def test_all_rows_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    show_notes(None, tour=False)
-    text = capsys.readouterr().out
-    starts = [text.index(f"\n{row}  {NOTES[row].title} ") for row in ROWS]
+def test_all_rows_on_the_command_line() -> None:
+    result = CliRunner().invoke(app, ["notes"])
+    assert result.exit_code == 0
+    starts = [result.stdout.index(f"\n{row}  {NOTES[row].title} ") for row in NUMBERS]
     assert starts == sorted(starts)
 
 
-def test_a_row_and_the_tour_together_make_no_sense() -> None:
-    with pytest.raises(UsageError, match="row 3 and --tour"):
-        show_notes(3, tour=True)
+def test_a_row_and_the_tour_exclude_each_other() -> None:
+    result = CliRunner().invoke(app, ["notes", "3", "--tour"])
+    assert isinstance(result.exception, UsageError)
+    assert "row 3 and --tour" in str(result.exception)
+
+
+def test_a_row_that_does_not_exist() -> None:
     with pytest.raises(UsageError, match="no row 25"):
-        show_notes(25, tour=False)
+        show([25], Console(file=io.StringIO()))
 
 
 def test_an_ascii_terminal_can_show_a_row() -> None:

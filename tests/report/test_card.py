@@ -16,7 +16,7 @@ from glassformer.model.transformer import Transformer
 from glassformer.report.card import ModelCard, write_card
 from glassformer.store.folder import CARD, save_model
 from glassformer.text.tokenizer import train_tokenizers
-from glassformer.training.recipe import Recipe, read_recipe
+from glassformer.training.recipe import Recipe
 from tests.runs import SIGNATURE, look, report, write_run
 
 TEXT = [(f"un chat {n}", f"a cat {n}") for n in range(20)]
@@ -53,7 +53,7 @@ def test_the_recipe_of_the_card_is_that_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "data" / "recipe.toml").write_text(blocks(out, "toml")[0], encoding="utf-8")
     command = shlex.split(blocks(out, "sh")[1])
     assert command == ["glassformer", "train", "recipe.toml", "--out", "my model"]
-    again = read_recipe(tmp_path / "data" / "recipe.toml", {"out": str(recipe.out)})
+    again = Recipe.read(tmp_path / "data" / "recipe.toml", {"out": str(recipe.out)})
     assert again == recipe
 
 

@@ -264,15 +264,15 @@ class TestTraining:
     @pytest.mark.parametrize("model", MODELS)
     @pytest.mark.parametrize("size", [262, 9999])
     def test_a_size_that_does_not_fit_the_text_comes_with_one_that_does(self, model: str, size: int) -> None:
-        with pytest.raises(ConfigError, match=rf"^vocab_size={size}: .*\d+; take that or ") as caught:
+        with pytest.raises(ConfigError, match=rf"^vocab_size={size}: .*\d+; use at (?:most|least) that, or ") as caught:
             Tokenizer.train(LINES, settings(model=model, vocab_size=size))
         assert "\n" not in str(caught.value)
-        advised = int(str(caught.value).split("; take that")[0].split()[-1])
+        advised = int(str(caught.value).split("; use at")[0].split()[-1])
         assert Tokenizer.train(LINES, settings(model=model, vocab_size=advised)).vocab_size == advised
 
     @pytest.mark.parametrize("lines", [[], [""], ["\n", "\t▁"], ["  ", "\u3000"]])
     def test_there_must_be_text(self, lines: list[str]) -> None:
-        with pytest.raises(DataError, match=r"^there is no text to learn a vocabulary from$"):
+        with pytest.raises(DataError, match=r"^no text to learn a vocabulary from$"):
             Tokenizer.train(lines, settings())
 
     @pytest.mark.parametrize("model", MODELS)
@@ -437,13 +437,13 @@ class TestFiles:
             return str(caught.value)
 
         path = tmp_path / "x.model"
-        assert fault(path) == f"{path}: no such tokenizer; `glassformer tokenizer` makes one"
+        assert fault(path) == f"{path}: no such tokenizer; train one with `glassformer tokenizer`"
         assert fault(tmp_path) == f"{tmp_path} cannot be read: Is a directory"
         damaged = ours.model_bytes.replace(b"<0x41>", b"<0x\xe41>")
         nonsense = (b"", b"\0" * 100, b"text\n" * 100, b"PK\x03\x04" + bytes(range(256)), b"\n\x02\n\x00")
         for content in (*nonsense, damaged):
             path.write_bytes(content)
-            assert fault(path).startswith(f"{path} is not a sentencepiece model, or not a whole one; ")
+            assert fault(path).startswith(f"{path} is not a sentencepiece model, or incomplete; ")
 
     def test_a_model_cut_short_is_never_taken_for_a_whole_one(self, llama: Tokenizer) -> None:
         for model in (llama.model_bytes, foreign_model(normalization_rule_name="identity")):
@@ -502,11 +502,11 @@ class TestBothSides:
         with pytest.raises(ModelFileError) as caught:
             Tokenizers.load(tmp_path)
         wanted = f"either {JOINT_MODEL} or {SRC_MODEL} and {TGT_MODEL}"
-        assert str(caught.value) == f"{tmp_path} needs {wanted}, but has {said}"
+        assert str(caught.value) == f"{tmp_path} needs {wanted}, but contains {said}"
 
     def test_a_fault_of_one_side_names_it(self) -> None:
         config = settings(joint=False, vocab_size=SMALL)
-        with pytest.raises(DataError, match=r"^target side: there is no text"):
+        with pytest.raises(DataError, match=r"^target side: no text"):
             train_tokenizers([(line, "") for line in LINES], config)
         with pytest.raises(ConfigError, match=r"^source side: vocab_size="):
             train_tokenizers([("ab", line) for line in LINES], config)

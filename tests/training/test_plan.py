@@ -18,7 +18,7 @@ from glassformer.text.tokenizer import Tokenizers
 from glassformer.training import plan
 from glassformer.training.plan import EpochFigures, Forecast, extrapolate, forecast, largest_batch
 from glassformer.training.probe import Measurement, Memory, Task
-from glassformer.training.recipe import Recipe, read_recipe
+from glassformer.training.recipe import Recipe
 from glassformer.training.start import train_run
 
 SETTINGS: dict[str, Any] = {
@@ -56,7 +56,7 @@ def recipe(folder: Path, n_pairs: int = 60, **changes: Any) -> Recipe:
     (folder / "corpus.tsv").write_text("".join(f"{line}\t{line.upper()}\n" for line in lines), encoding="utf-8")
     named = {name.replace("__", "."): value for name, value in changes.items()}
     corpus = [str(folder / "corpus.tsv")]
-    return read_recipe(None, {"train": corpus, "dev": corpus, "out": str(folder / "run"), **SETTINGS, **named})
+    return Recipe.read(None, {"train": corpus, "dev": corpus, "out": str(folder / "run"), **SETTINGS, **named})
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_a_probe_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def with_training(**changes: Any) -> Recipe:
     named = {f"training.{name}": value for name, value in changes.items()}
-    return read_recipe(None, {"train": ["a.tsv"], "dev": ["b.tsv"], **named})
+    return Recipe.read(None, {"train": ["a.tsv"], "dev": ["b.tsv"], **named})
 
 
 @given(st.integers(1, 10**6), st.integers(1, 1000), st.integers(1, 1000))

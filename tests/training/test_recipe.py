@@ -9,13 +9,13 @@ import pytest
 
 from glassformer.errors import ConfigError, GlassformerError
 from glassformer.store.folder import read_config
-from glassformer.training.recipe import list_settings, read_recipe, to_toml
+from glassformer.training.recipe import Recipe, list_settings, to_toml
 
 CORPORA = {"train": ["a.tsv"], "dev": ["b.tsv"]}
 
 
 def test_every_setting_is_listed_with_its_description() -> None:
-    recipe, known = read_recipe(None, CORPORA), list_settings()
+    recipe, known = Recipe.read(None, CORPORA), list_settings()
     for name in known:
         place: object = recipe
         if name.startswith("model."):
@@ -33,12 +33,12 @@ def test_every_setting_is_listed_with_its_description() -> None:
 def test_values_change_the_file(tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text('train = ["a.tsv"]\ndev = ["/b.tsv"]\npreset = "tiny"\n[training]\nlr = 0.1\nmax_updates = 5\n')
-    recipe = read_recipe(path, {"training.lr": 0.2, "model.n_heads": 2})
+    recipe = Recipe.read(path, {"training.lr": 0.2, "model.n_heads": 2})
     assert (recipe.training.lr, recipe.training.max_updates) == (0.2, 5)
     assert recipe.model_settings(50, 50).n_heads == 2
     assert recipe.train[0].path == tmp_path / "a.tsv", "a recipe's files lie beside it"
     assert recipe.dev[0].path == Path("/b.tsv")
-    assert read_recipe(path, {"train": ["c.tsv"]}).train[0].path == Path("c.tsv"), "values are relative to here"
+    assert Recipe.read(path, {"train": ["c.tsv"]}).train[0].path == Path("c.tsv"), "values are relative to here"
 
 
 @pytest.mark.parametrize(
@@ -64,38 +64,38 @@ def test_faulty_recipes(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(text)
     with pytest.raises(GlassformerError, match=message.replace("$", r"\$")):
-        read_recipe(path, {})
+        Recipe.read(path, {})
 
 
 def test_a_section_is_a_table(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text('train = ["a.tsv"]\ndev = ["a.tsv"]\ntraining = 3\n')
     with pytest.raises(ConfigError, match="training is a table of settings, got 3"):
-        read_recipe(tmp_path / "recipe.toml", {"training.lr": 1})
+        Recipe.read(tmp_path / "recipe.toml", {"training.lr": 1})
 
 
 def test_variables_in_paths_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNS", "/runs")
-    assert read_recipe(None, {**CORPORA, "out": "$RUNS/7"}).out == Path("/runs/7")
+    assert Recipe.read(None, {**CORPORA, "out": "$RUNS/7"}).out == Path("/runs/7")
 
 
 def test_fine_tuning_keeps_the_shape_of_the_model() -> None:
-    started = read_recipe(None, {**CORPORA, "init": "fr-en", "model.dropout": 0.3}).model_settings(8000, 5248)
+    started = Recipe.read(None, {**CORPORA, "init": "fr-en", "model.dropout": 0.3}).model_settings(8000, 5248)
     shipped = read_config("fr-en").model
     assert started == shipped.model_copy(update={"dropout": 0.3})
 
 
 def test_no_such_recipe(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"No such file or directory; a recipe is a TOML file"):
-        read_recipe(tmp_path / "none.toml", {})
+        Recipe.read(tmp_path / "none.toml", {})
 
 
 def test_a_recipe_survives_being_written(tmp_path: Path) -> None:
     corpora = {"train": ["a.tsv@2", "x.fr,x.en"], "dev": ['q"uo\x7fte\\.tsv']}
-    recipe = read_recipe(None, {**corpora, "reader.noise.upper": 0.25})
+    recipe = Recipe.read(None, {**corpora, "reader.noise.upper": 0.25})
     text = to_toml(recipe.model_dump(mode="json", exclude_none=True))
     (tmp_path / "run.toml").write_text(text, encoding="utf-8")
     assert tomllib.loads(text)["reader"]["noise"]["upper"] == 0.25
-    again = read_recipe(None, tomllib.loads(text))
+    again = Recipe.read(None, tomllib.loads(text))
     assert again == recipe
 
 
@@ -103,6 +103,6 @@ def test_a_recipe_survives_being_written(tmp_path: Path) -> None:
 def test_the_recipes_that_we_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSFORMER_DATA", "/data")
     starts_elsewhere = "init" in tomllib.loads(path.read_text(encoding="utf-8"))  # with what another recipe made
-    recipe = read_recipe(path, {"init": "fr-en"} if starts_elsewhere else {})
+    recipe = Recipe.read(path, {"init": "fr-en"} if starts_elsewhere else {})
     assert recipe.out is not None
     assert recipe.model_settings(1000, 1000).d_model > 0

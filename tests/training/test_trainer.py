@@ -28,7 +28,7 @@ from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.average import average_checkpoints, average_run
 from glassformer.training.learner import Learner, Update
 from glassformer.training.lock import LOCK, lock_run
-from glassformer.training.recipe import Recipe, read_recipe
+from glassformer.training.recipe import Recipe
 from glassformer.training.run import _remove_run
 from glassformer.training.start import train_run
 from glassformer.training.validation import Validation, Validator
@@ -61,7 +61,7 @@ def recipe(folder: Path, out: str = "run", **changes: Any) -> Recipe:
         corpus.write_text("".join(f"{src} {n}\t{tgt} {n}\n" for n in range(4) for src, tgt in PAIRS), encoding="utf-8")
     named = {name.replace("__", "."): value for name, value in changes.items()}
     corpora = {"train": [str(corpus)], "dev": [str(corpus)], "out": str(folder / out)}
-    return read_recipe(None, {**corpora, **SETTINGS, **named})
+    return Recipe.read(None, {**corpora, **SETTINGS, **named})
 
 
 def final(run: Path) -> dict[str, bytes]:
@@ -217,7 +217,7 @@ def test_nothing_to_learn_from(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no sentence pair to validate on"):
         train_run(recipe(tmp_path, dev=[str(empty)]))
     with pytest.raises(ConfigError, match="if it is a corpus, set train to it"):
-        read_recipe(empty, {})
+        Recipe.read(empty, {})
 
 
 def test_settings_that_are_damaged_are_said_to_be(tmp_path: Path) -> None:

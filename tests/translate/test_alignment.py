@@ -150,9 +150,11 @@ def test_links_name_words_that_exist(source: str, target: str) -> None:
         assert 0 <= second < len(tgt)
 
 
-def test_the_weights_of_the_head_or_the_mean() -> None:
-    weights, head = torch.rand(2, 3, 4, 5), AttentionHead(layer=0, head=2)
+def test_one_head_aligns_or_the_mean_of_all() -> None:
+    weights = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(0))  # (B, H, T, S)
+    head = AttentionHead(layer=0, head=2)
     assert torch.equal(alignment_weights(weights, head), weights[:, 2])
     assert torch.equal(alignment_weights(weights, None), weights.mean(dim=1))
     assert torch.equal(alignment_weights(weights[0], head), weights[0, 2])
+    assert torch.equal(alignment_weights(weights[0], None), weights[0].mean(dim=0))
     assert [alignment_layer(planted(0, 0), one) for one in (head, None)] == [0, 2]

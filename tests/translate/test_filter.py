@@ -223,7 +223,7 @@ def test_files_may_be_packed(tmp_path: Path) -> None:
     assert output.getvalue() == b"chat\nchien\n"
     assert sum(done) == len(output.getvalue())
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DataError, match="cut off"):
+    with pytest.raises(DataError, match="truncated"):
         translate_file(fake(), path, output, TranslateOptions())
     with pytest.raises(DataError, match="no such file"):
         translate_file(fake(), tmp_path / "none", output, TranslateOptions())

@@ -70,7 +70,7 @@ CONTEXT: Final = {
 
 def read_settings(context: typer.Context, words: Sequence[str]) -> Recipe:
     """Read the recipe file and change it by the settings given on the command line."""
-    from glassformer.training.recipe import read_recipe
+    from glassformer.training.recipe import Recipe
 
     for word in words:
         if word.startswith("-"):
@@ -78,7 +78,7 @@ def read_settings(context: typer.Context, words: Sequence[str]) -> Recipe:
     if len(words) > 1:
         raise UsageError(f"{words[1]!r}: expected one recipe, got {words[0]} already; settings are --name value")
     changes = {name: _value(name, given) for name, given in context.obj.items()}
-    return read_recipe(Path(words[0]) if words else None, changes)
+    return Recipe.read(Path(words[0]) if words else None, changes)
 
 
 def describe_settings() -> Iterator[str]:

@@ -123,7 +123,9 @@ def translate(
                 file = None if source == Path("-") else source
                 is_plain = file is not None and file.is_file() and file.suffix.lower() not in (".gz", ".zst")
                 size = file.stat().st_size if file is not None and is_plain else None
-                with progress("", size, unit="bytes") if file and output else contextlib.nullcontext(no_watch) as watch:
+                is_shown = file is not None and output is not None
+                bar = progress("translating", size, unit="bytes") if is_shown else contextlib.nullcontext(no_watch)
+                with bar as watch:
                     run_filter(translator, file, output, request, as_json=as_json, watch=watch)
     except KeyboardInterrupt:
         raise Stopped("stopped", signal.SIGINT) from None

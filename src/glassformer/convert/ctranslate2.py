@@ -1,16 +1,12 @@
-"""Our weights as a CTranslate2 model: a folder that its Translator loads, whole or not there.
+"""Export a model to CTranslate2, atomically, as a folder that its Translator loads.
 
 V vocabulary, D model width, H heads, K = D / H head width.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
-import shutil
-import tempfile
 import uuid
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -24,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.errors import ConfigError, ModelFileError, nearest
+from glassformer.files import atomic_folder
 from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.decoder import DecoderLayer
 from glassformer.model.encoder import EncoderLayer
@@ -36,9 +33,9 @@ from glassformer.text.vocab import BOS, EOS, PAD, UNK
 Quantization = Literal["float32", "int8", "float16", "bfloat16"]
 QUANTIZATIONS: Final[tuple[Quantization, ...]] = get_args(Quantization)
 
-_MARK: Final = "glassformer.json"  # says what an export was made of; CTranslate2 does not look at it
+_MARK: Final = "glassformer.json"  # records what an export was made from; CTranslate2 ignores it
 
-_FORMAT: Final = b"1"  # goes up when exports of the same model become other files
+_FORMAT: Final = b"1"  # increase when the same model is exported to other files
 
 _SPECIAL: Final = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
 _ACTIVATIONS: Final = {"relu": Activation.RELU, "gelu": Activation.GELU, "silu": Activation.SWISH}
@@ -49,7 +46,7 @@ _LEVELS: Final = {LinearSpec: 64, EmbeddingsSpec: 127}
 
 
 def as_quantization(word: str) -> Quantization:
-    """Read the name of a number format."""
+    """Return a quantization by its name."""
     for known in QUANTIZATIONS:
         if word == known:
             return known
@@ -57,10 +54,10 @@ def as_quantization(word: str) -> Quantization:
 
 
 class Mark(NamedTuple):
-    """What an export was made of."""
+    """What an export was made from."""
 
     quantization: str
-    fingerprint: str  # of a model folder, or a random one
+    fingerprint: str  # of a model folder, or random
     max_positions: int  # the longest sequence it can read or write
 
 
@@ -72,37 +69,30 @@ def export_ctranslate2(
     quantization: Quantization = "float32",
     fingerprint: str = "",
 ) -> None:
-    """Write `model` into `folder` for CTranslate2; an export that is there is replaced, anything else is not.
+    """Export `model` to `folder` for CTranslate2; an existing export is replaced, any other folder is an error.
 
-    `fingerprint` names what it is made of: an export of the same name that is there stays.
-    The attention that it shows is of the head in `about.alignment`, without one the mean over the last layer's heads.
+    `fingerprint` identifies what the export is made from: an existing export with the same one is kept. The exported
+    attention is that of the head `about.alignment`, or the mean over the last layer's heads.
     """
     folder = Path(folder)
     if folder.exists() and not (folder / _MARK).is_file() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ModelFileError(f"{folder} is there and is no export of ours; name another folder or move it away")
+        raise ModelFileError(
+            f"{folder} exists and is not a CTranslate2 export of glassformer; choose another folder or move it away"
+        )
     spec = _spec(model, tokenizers, about or About())
     if quantization == "int8":
         visit_spec(spec, _quantise)
     spec.validate()
     spec.optimize(None if quantization == "int8" else quantization)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
-            spec.save(str(draft))
-            tokenizers.save(draft)
-            mark = Mark(quantization, fingerprint or uuid.uuid4().hex, model.config.max_positions)
-            (draft / _MARK).write_text(json.dumps(mark._asdict()) + "\n", encoding="utf-8")
-            draft.chmod(0o755)
-            _put(draft, folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-    except OSError as error:
-        raise ModelFileError(f"{folder}: the export could not be written: {error.strerror}") from None
+    mark = Mark(quantization, fingerprint or uuid.uuid4().hex, model.config.max_positions)
+    with atomic_folder(folder, error=ModelFileError, is_same=lambda draft, there: read_mark(there) == mark) as draft:
+        spec.save(str(draft))
+        tokenizers.save(draft)
+        (draft / _MARK).write_text(json.dumps(mark._asdict()) + "\n", encoding="utf-8")
 
 
 def export_folder(model_folder: str | Path, folder: str | Path, quantization: Quantization = "float32") -> None:
-    """Write the model of a model folder into `folder` for CTranslate2, unless it is there."""
+    """Export a model folder to `folder` for CTranslate2, unless that is up to date."""
     if not is_exported(model_folder, folder, quantization):
         model, tokenizers = load_model(model_folder), Tokenizers.load(model_folder)
         about, fingerprint = read_config(model_folder).about, fingerprint_of(model_folder)
@@ -110,13 +100,13 @@ def export_folder(model_folder: str | Path, folder: str | Path, quantization: Qu
 
 
 def is_exported(model_folder: str | Path, folder: str | Path, quantization: Quantization) -> bool:
-    """Say whether `folder` has the export of the model folder as it is now."""
+    """Return whether `folder` is an up-to-date export of the model folder."""
     positions = read_config(model_folder).model.max_positions
     return read_mark(Path(folder)) == Mark(quantization, fingerprint_of(model_folder), positions)
 
 
 def fingerprint_of(model_folder: str | Path) -> str:
-    """Name what an export of a model folder depends on: settings, weights and tokenizers."""
+    """Hash what an export of a model folder depends on: settings, weights and tokenizers."""
     digest = hashlib.sha256(_FORMAT)
     for name in (CONFIG, WEIGHTS, JOINT_MODEL, SRC_MODEL, TGT_MODEL):
         path = Path(model_folder) / name
@@ -127,28 +117,8 @@ def fingerprint_of(model_folder: str | Path) -> str:
     return digest.hexdigest()
 
 
-def _put(draft: Path, folder: Path) -> None:
-    """Put a whole export in its place, where an older one makes way and an equal one stays.
-
-    Several processes may do so at once: each finds a whole export there afterwards.
-    """
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as aside:
-        while True:
-            try:
-                draft.rename(folder)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                if read_mark(folder) == read_mark(draft):
-                    return
-                with contextlib.suppress(FileNotFoundError):  # somebody else has just moved it away
-                    folder.rename(Path(tempfile.mkdtemp(dir=aside)) / folder.name)
-            else:
-                return
-
-
 def read_mark(folder: Path) -> Mark | None:
-    """Say what an export was made of; None if there is no whole export of ours."""
+    """Return what an export was made from; None if the folder is not an export of glassformer."""
     try:
         return Mark(**json.loads((folder / _MARK).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -156,24 +126,26 @@ def read_mark(folder: Path) -> Mark | None:
 
 
 def vocabulary(tokenizer: Tokenizer, size: int) -> list[str]:
-    """Name the ids of one side, each by a piece of its own."""
+    """Return a unique name for each id of one side."""
     known = tokenizer.vocab_size
     if known > size:
-        raise ModelFileError(f"the tokenizer has {known} ids, the model {size}: they do not belong together")
+        raise ModelFileError(f"the tokenizer has {known} ids but the model {size}: they do not belong together")
     pieces = tokenizer.pieces(range(len(_SPECIAL), known))
     names = [*_SPECIAL.values(), *pieces, *(f"<unused{number}>" for number in range(known, size))]
     if len(set(names)) < size:
         twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"the tokenizer has the piece {twice} twice, and CTranslate2 tells pieces by their names")
+        raise ConfigError(f"the tokenizer has the piece {twice} twice, but CTranslate2 needs unique pieces")
     return names
 
 
 def _spec(model: Transformer, tokenizers: Tokenizers, about: About) -> TransformerSpec:
     config = model.config
     if config.norm == "none":
-        raise ConfigError("norm='none': CTranslate2 knows no layers without norm; translate with the torch engine")
+        raise ConfigError("norm='none': CTranslate2 does not support layers without norm; use the torch engine")
     if config.d_ff == 0 and config.norm == "post":
-        raise ConfigError("d_ff=0: CTranslate2 knows no post-norm layers without a feed-forward network; use torch")
+        raise ConfigError(
+            "d_ff=0: CTranslate2 does not support post-norm layers without feed-forward; use the torch engine"
+        )
     if config.positions == "rotary":
         raise ConfigError("positions='rotary': the CTranslate2 export has no rotary positions; use the torch engine")
     head = about.alignment
@@ -239,7 +211,7 @@ def _set_norm(theirs: LayerNormSpec, ours: LayerNorm | None) -> None:
 
 
 def _set_attention(theirs: Any, ours: MultiHeadAttention, around: AddNorm, first: int = 0) -> None:
-    """Copy an attention, with head `first` exchanged for the first: theirs can only show the attention of that one."""
+    """Copy an attention with head `first` moved to the front: CTranslate2 returns the weights of that one only."""
     n_heads = ours.n_heads
     order = torch.arange(n_heads)
     order[[0, first]] = order[[first, 0]]
@@ -272,7 +244,7 @@ def _set_feed_forward(theirs: Any, ours: FeedForward | None, around: AddNorm | N
 
 
 def _quantise(owner: Any, name: str, value: Any) -> None:
-    """Round a matrix to whole numbers, each row by a scale of its own."""
+    """Round a matrix to integers with one scale per row."""
     if type(owner) not in _LEVELS or not name.endswith("/weight"):
         return
     largest = np.abs(value).max(axis=1)

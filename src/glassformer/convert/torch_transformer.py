@@ -1,4 +1,4 @@
-"""Weights of `torch.nn.Transformer` into ours, with the same outputs."""
+"""Import the weights of a `torch.nn.Transformer`, with the same outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def from_torch(
     positions: Literal["interleaved", "halves", "none"] = "interleaved",
     scale_embeddings: bool = True,
 ) -> Transformer:
-    """Make our model from a `torch.nn.Transformer` and the embeddings and output layer around it."""
+    """Return our model with the weights of a `torch.nn.Transformer`, its embeddings and output layer."""
     model = Transformer(_config(core, source, target, output, positions, scale_embeddings))
     model = model.to(output.weight.dtype)
     with torch.no_grad():
@@ -65,14 +65,16 @@ def _config(
     layer = core.encoder.layers[0]
     attention = layer.self_attn
     if not attention._qkv_same_embed_dim:
-        raise ModelFileError("torch.nn.Transformer with keys or values of another width has no counterpart here")
+        raise ModelFileError("torch.nn.Transformer with keys or values of another width is not supported")
     if layer.linear1.bias is None:
-        raise ModelFileError("torch.nn.Transformer(bias=False) leaves out biases that our model always has")
+        raise ModelFileError("torch.nn.Transformer(bias=False) is not supported: the model always has biases")
     if (core.encoder.norm is None) != (core.decoder.norm is None):
-        raise ModelFileError("torch.nn.Transformer with a norm after one stack only has no counterpart here")
+        raise ModelFileError("torch.nn.Transformer with a norm after one stack only is not supported")
     kinds = {_kind(each) for stack in (core.encoder, core.decoder) for each in stack.layers}
     if len(kinds) > 1:
-        raise ModelFileError(f"torch.nn.Transformer with layers that differ: {' and '.join(sorted(kinds))}")
+        raise ModelFileError(
+            f"torch.nn.Transformer with different layers is not supported: {' and '.join(sorted(kinds))}"
+        )
     return ModelConfig.parse(
         {
             "src_vocab": source.num_embeddings,
@@ -99,7 +101,7 @@ def _config(
 
 
 def _kind(layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> str:
-    # Layers can differ without anybody's wish: of an activation given as a module, torch's decoder makes ReLU.
+    # Layers can differ unintentionally: torch's decoder replaces an activation given as a module by ReLU.
     return (
         f"{layer.self_attn.num_heads} heads, {'pre' if layer.norm_first else 'post'}-norm with eps {layer.norm1.eps}, "
         f"{layer.linear1.out_features} hidden channels, {_activation(layer.activation)}"
@@ -108,10 +110,14 @@ def _kind(layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> str
 
 def _activation(function: object) -> str:
     for name, ours in (("relu", F.relu), ("gelu", F.gelu), ("silu", F.silu)):
-        is_approximate = getattr(function, "approximate", "none") != "none"  # GELU by tanh is another function
+        is_approximate = (
+            getattr(function, "approximate", "none") != "none"
+        )  # the tanh approximation of GELU is another function
         if function is ours or (type(function).__name__.lower() == name and not is_approximate):
             return name
-    raise ModelFileError(f"torch.nn.Transformer has the activation {function!r}; known: relu, gelu, silu")
+    raise ModelFileError(
+        f"torch.nn.Transformer has the unsupported activation {function!r}; supported: relu, gelu, silu"
+    )
 
 
 def _tie(source: Tensor, target: Tensor, output: Tensor) -> str:

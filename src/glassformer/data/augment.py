@@ -1,7 +1,7 @@
-"""Text as real users type it, names never heard, neighbours joined: pure functions of the text and of what was drawn.
+"""Data augmentation: typing noise, invented names, joined neighbours; pure functions of texts and random numbers.
 
-Noise touches the source only: the translation of a carelessly typed sentence is a careful one. Every choice is made
-once a sentence, because people who leave out one accent leave out all of them.
+Noise is applied to the source only: a carelessly typed sentence still has a careful translation. Each choice is made
+once per sentence, because people who omit one accent omit them all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ENDS: Final[list[str]] = [
 
 
 def _plain_letters() -> dict[int, str]:
-    """List the Latin letters that have an accent, each with the letter below it; and the two joined letters."""
+    """Return the Latin letters with accents and their base letters, and the ligatures œ and æ."""
     table = {ord(joined): plain for joined, plain in zip("œŒæÆ", ("oe", "OE", "ae", "AE"), strict=True)}
     for code in (*range(0x00C0, 0x0250), *range(0x1E00, 0x1F00)):
         base = unicodedata.normalize("NFD", chr(code))[0]
@@ -53,7 +53,7 @@ _PLAIN: Final = _plain_letters()
 
 
 def add_noise(text: str, draws: Sequence[float] | NDArray[np.float64], noise: NoiseConfig) -> str:
-    """Type `text` as somebody else might, by `N_DRAWS` numbers in [0, 1); never leave it empty."""
+    """Return `text` with typing noise chosen by `N_DRAWS` numbers in [0, 1); it is never empty."""
     stop, case, apostrophes, spaces, accents = draws
     if spaces < noise.spaces:
         text = respace(text, _SPACES[int(spaces / noise.spaces * len(_SPACES))])
@@ -71,9 +71,9 @@ def add_noise(text: str, draws: Sequence[float] | NDArray[np.float64], noise: No
 
 
 def rename(src: str, tgt: str, draw: float, names: Sequence[str] = ()) -> tuple[str, str]:
-    """Put another for each name and number that stands in both texts alike: it can only be copied.
+    """Replace each name and number that both texts share, so that it can only be copied.
 
-    Numbers are invented, and so are names unless there are some to choose from.
+    Numbers are invented, and so are names unless `names` are given.
     """
     shared = {word for word in _WORD.findall(src) if _is_name(word) or word.isdecimal()} & {*_WORD.findall(tgt)}
     if not shared:
@@ -100,7 +100,7 @@ def _number(word: str, draws: random.Random) -> str:
 
 
 def drop_stop(text: str) -> str:
-    """Leave out the full stop at the end; three dots, questions and exclamations mean something and stay."""
+    """Remove the final full stop; ellipses, question and exclamation marks stay."""
     return _STOP.sub("", text) or text
 
 
@@ -115,12 +115,12 @@ def respace(text: str, space: str) -> str:
 
 
 def drop_accents(text: str) -> str:
-    """Write Latin letters without their accents; other scripts keep their marks, which are no decoration there."""
+    """Remove the accents of Latin letters; the marks of other scripts stay."""
     return unicodedata.normalize("NFC", text).translate(_PLAIN)
 
 
 def join_texts(texts: Sequence[str]) -> str:
-    """Put sentences behind each other, with a space unless the script has none."""
+    """Concatenate sentences, with a space unless the script has none."""
     joined = texts[0]
     for left, right in pairwise(texts):
         joined += right if unicodedata.east_asian_width(left[-1:] or " ") in "WF" else f" {right}"
@@ -128,6 +128,6 @@ def join_texts(texts: Sequence[str]) -> str:
 
 
 def runs(glued: NDArray[np.bool_]) -> list[range]:
-    """Cut positions into runs, each of which starts where `glued` says that nothing holds it to the one before."""
+    """Split positions into runs; a run starts at each position that is not `glued` to the one before."""
     first = np.flatnonzero(~glued | (np.arange(len(glued)) == 0))
     return [range(start, end) for start, end in pairwise([*first.tolist(), len(glued)])]

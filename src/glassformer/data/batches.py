@@ -1,16 +1,16 @@
-"""Batches of similar length: which pairs go together is planned ahead, so that any batch of any epoch can be asked for.
+"""Batches of similar length, planned ahead, so that any batch of any epoch can be read directly.
 
-B sentences, S source positions, T target positions; both sides count their end mark.
+B sentences, S source positions, T target positions; both sides include EOS.
 
-A plan lists the *global* batches of an epoch. It depends on the lengths, the settings, the seed and the epoch, and not
-on how many processes there are: each global batch is dealt out to the ranks, sentence by sentence. So every rank takes
-the same number of steps, every pair comes exactly once per epoch, and processes that add up their losses compute what
-one process would have.
+A plan lists the *global* batches of an epoch. It depends on the lengths, the settings, the seed and the epoch, but not
+on the number of processes: each global batch is distributed over the ranks, sentence by sentence. So every rank takes
+the same number of steps, every pair occurs exactly once per epoch, and the sum of the ranks' losses is that of one
+process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
@@ -25,36 +25,36 @@ from glassformer.data.seeding import draw, draw_order
 from glassformer.data.shard import Numbers, Shard
 from glassformer.text.vocab import BOS, EOS, PAD
 
-# Neighbours that go into the same window: long enough to be read from disk in one go, and a window of the default
-# size still mixes a thousand places of the corpus.
+# Pairs of a block stay in one window: long enough for sequential reads from disk, and a window of the default size
+# still mixes a thousand places of the corpus.
 _BLOCK: Final = 1024
-_BLOCKS, _TIES, _ORDER = 0, 1, 2  # what is drawn, so that no two draws are the same
+_BLOCKS, _TIES, _ORDER = 0, 1, 2  # first part of a key, so that no two draws are alike
 
 
 class Batch(NamedTuple):
     """Sentence pairs as the model reads them, padded on the right.
 
-    A rank whose share of a batch is empty gets one row that counts nothing (a source of one EOS, a target of padding
-    only), because the ranks must all run the model for their gradients to meet; `pairs` is empty then.
+    A rank whose share of a batch is empty gets one row without loss (a source of one EOS, a target of padding only),
+    because all ranks must run the model to sync gradients; `pairs` is empty then.
     """
 
     src: Tensor  # (B, S) ids and EOS
-    src_mask: Tensor | None  # (B, S) True where there is a token; None where nothing is padded
+    src_mask: Tensor | None  # (B, S) True at tokens; None without padding
     tgt_in: Tensor  # (B, T) the start id and ids
     tgt_out: Tensor  # (B, T) ids and EOS
-    pairs: Tensor  # (B,) their numbers in the shard
-    n_tokens: int  # of the target, end marks included
+    pairs: Tensor  # (B,) indices in the shard
+    n_tokens: int  # of the target, EOS included
     n_src_tokens: int
 
     def to(self, device: torch.device | str) -> Batch:
-        """Copy the tensors to where the model is."""
+        """Copy the tensors to the device of the model."""
         mask = None if self.src_mask is None else self.src_mask.to(device, non_blocking=True)
         src, tgt_in, tgt_out = (x.to(device, non_blocking=True) for x in (self.src, self.tgt_in, self.tgt_out))
         return self._replace(src=src, src_mask=mask, tgt_in=tgt_in, tgt_out=tgt_out)
 
 
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], start: int = BOS) -> Batch:
-    """Make a batch of sentences in ids, without their end marks; `pairs` counts them from 0."""
+    """Return a batch of sentences given as ids without EOS; `pairs` numbers them from 0."""
     assert len(sources) == len(targets)
     return _batch(_flat(sources), _flat(targets), start, np.arange(len(sources)))
 
@@ -65,13 +65,13 @@ def _flat(sentences: Sequence[Sequence[int]]) -> tuple[Numbers, Numbers]:
 
 
 def _batch(src: tuple[NDArray[Any], Numbers], tgt: tuple[NDArray[Any], Numbers], start: int, pairs: Numbers) -> Batch:
-    """Pad ids that stand one after the other, given with the lengths of their sentences."""
+    """Pad concatenated ids, given with the lengths of their sentences."""
     if not len(pairs):
         row = torch.full((1, 1), EOS)
         return Batch(row, None, torch.full_like(row, start), torch.full_like(row, PAD), torch.from_numpy(pairs), 0, 0)
     src_ids, n_src = src
     tgt_ids, n_tgt = tgt
-    is_src, is_tgt = _is_token(n_src), _is_token(n_tgt)  # (B, S), (B, T), end marks not counted
+    is_src, is_tgt = _is_token(n_src), _is_token(n_tgt)  # (B, S), (B, T), without EOS
     rows = np.arange(len(pairs))
     padded = np.full(is_src.shape, PAD, np.int64)
     padded[is_src] = src_ids
@@ -94,42 +94,55 @@ def _batch(src: tuple[NDArray[Any], Numbers], tgt: tuple[NDArray[Any], Numbers],
 
 
 def _is_token(lengths: Numbers) -> NDArray[np.bool_]:
-    """Say which of the positions, one more than the longest needs, hold a token."""
+    """Return which positions hold a token, with one more position than the longest row needs."""
     return np.arange(int(lengths.max()) + 1) < lengths[:, None]
 
 
+def length_batches(lengths: Sequence[int], *, max_tokens: int, max_rows: int | None = None) -> Iterator[list[int]]:
+    """Yield the positions of `lengths` in batches of similar length, the longest first and equal ones in order.
+
+    A batch, padded to its longest row, holds at most `max_tokens` positions, but at least one row.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    start = 0
+    while start < len(order):
+        n_rows = max(max_tokens // max(lengths[order[start]], 1), 1)
+        yield order[start : start + min(n_rows, max_rows or n_rows)]
+        start += min(n_rows, max_rows or n_rows)
+
+
 class Plan:
-    """The global batches of one epoch, as arrays of pair numbers.
+    """The global batches of one epoch, as arrays of pair indices.
 
-    Pairs are sorted by the length of their longer side; among those of equal length, by how much longer the target is
-    than the source, up and down in turn (as an ox ploughs), so that neighbours are alike on both sides; ties
-    fall at random. The line is cut where a batch would grow over `max_tokens`, and the batches are shuffled. A
-    sentence that is longer than `max_tokens` by itself is a batch of its own.
+    Pairs are sorted by the length of their longer side, then by how much longer the target is than the source, in
+    alternating direction, so that neighbours are similar on both sides; ties are broken at random. The sequence is cut
+    where a batch would exceed `max_tokens`, and the batches are shuffled. A pair that exceeds `max_tokens` by itself is
+    a batch of its own.
 
-    A corpus of more pairs than `window` is first dealt out at random, block by block, to windows that are planned one
-    at a time, so that planning takes no more memory for a larger corpus, and disks are read in long stretches.
+    A corpus of more pairs than `window` is first distributed at random, block by block, over windows that are planned
+    one at a time, so that planning takes constant memory and disks are read sequentially.
     """
 
     def __init__(self, shard: Shard, config: BatchConfig, seed: int, epoch: int) -> None:
         self._shard, self._config, self._seed, self._epoch = shard, config, seed, epoch
         n_blocks = -(-shard.n_pairs // _BLOCK)
         n_windows = min(-(-shard.n_pairs // config.window), n_blocks)
-        order = draw_order(self._address(_BLOCKS), n_blocks) if n_windows > 1 else np.arange(n_blocks)
-        self._windows = np.array_split(order, max(n_windows, 1))  # the blocks of each
-        self._planned: tuple[int, list[Numbers]] = (-1, [])  # the window in hand
+        order = draw_order(self._key(_BLOCKS), n_blocks) if n_windows > 1 else np.arange(n_blocks)
+        self._windows = np.array_split(order, max(n_windows, 1))  # blocks per window
+        self._planned: tuple[int, list[Numbers]] = (-1, [])  # the current window
         sizes = [len(self._window(number)) for number in range(len(self._windows))]
-        self._ends = np.cumsum(sizes)  # of each window, counted in batches
+        self._ends = np.cumsum(sizes)  # end of each window, in batches
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def __getitem__(self, number: int) -> Numbers:
-        """Give the pairs of a batch, the longest last."""
+        """Return the pairs of a batch, the longest last."""
         if not 0 <= number < len(self):
             raise IndexError(f"batch {number} of {len(self)}")
         window = int(np.searchsorted(self._ends, number, side="right"))
         batches = self._window(window)
-        return batches[number - int(self._ends[window])]  # counted from the window's end
+        return batches[number - int(self._ends[window])]  # a negative index, from the window's end
 
     def _window(self, number: int) -> list[Numbers]:
         if self._planned[0] != number:
@@ -142,19 +155,19 @@ class Plan:
         pairs = pairs[pairs < self._shard.n_pairs]
         n_src, n_tgt = self._shard.src.lengths(pairs) + 1, self._shard.tgt.lengths(pairs) + 1
         longer, slope = np.maximum(n_src, n_tgt), n_tgt - n_src
-        ties = draw(self._address(_TIES, number), len(pairs))
+        ties = draw(self._key(_TIES, number), len(pairs))
         order = np.lexsort((ties, np.where(longer % 2, slope, -slope), longer))
         pairs, longer = pairs[order], longer[order]
         cuts = _cut(longer, self._config.max_tokens)
         batches = [pairs[start:end] for start, end in pairwise(cuts)]
-        return [batches[i] for i in draw_order(self._address(_ORDER, number), len(batches))]
+        return [batches[i] for i in draw_order(self._key(_ORDER, number), len(batches))]
 
-    def _address(self, kind: int, window: int = 0) -> tuple[int, ...]:
+    def _key(self, kind: int, window: int = 0) -> tuple[int, ...]:
         return kind, self._seed, self._epoch, window
 
 
 def _cut(lengths: Numbers, max_tokens: int) -> list[int]:
-    """Cut sorted lengths into pieces of at most `max_tokens` positions, padded to the longest of the piece."""
+    """Cut ascending lengths into batches of at most `max_tokens` positions, padding included."""
     cuts = [0]
     while cuts[-1] < len(lengths):
         start = cuts[-1]
@@ -166,40 +179,40 @@ def _cut(lengths: Numbers, max_tokens: int) -> list[int]:
 
 
 class Batches:
-    """The batches of a prepared corpus, by epoch and number: this rank's share of each."""
+    """This rank's share of the batches of a prepared corpus, by epoch and number."""
 
     def __init__(
         self, prepared: Prepared, config: BatchConfig, seed: int = 1, start: int = BOS, rank: int = 0, world: int = 1
     ) -> None:
-        """Read nothing yet; `start` is the id that the decoder reads first."""
+        """Open nothing yet; `start` is the first id of the decoder input."""
         assert 0 <= rank < world
         self._prepared, self._config, self._seed = prepared, config, seed
         self._start, self._rank, self._world = start, rank, world
         self._opened: tuple[int, Shard, Plan] | None = None
 
     def count(self, epoch: int) -> int:
-        """Count the global batches of an epoch: as many steps as every rank takes."""
+        """Return the number of global batches of an epoch, which every rank steps through."""
         return len(self._open(epoch)[1])
 
     def read(self, epoch: int, number: int) -> Batch:
-        """Read this rank's share of a global batch; shares differ by one sentence at most."""
+        """Return this rank's share of a global batch; shares differ by one sentence at most."""
         shard, plan = self._open(epoch)
-        pairs = plan[number][self._rank :: self._world]  # sorted by length, so that shares weigh alike
+        pairs = plan[number][self._rank :: self._world]  # sorted by length, so that shares are similar
         return _batch(shard.src.gather(pairs), shard.tgt.gather(pairs), self._start, pairs)
 
     def tokens(self, epoch: int, number: int) -> tuple[int, int]:
-        """Count the source and target tokens of a whole global batch, end marks included."""
+        """Return the numbers of source and target tokens of a global batch, EOS included."""
         shard, plan = self._open(epoch)
         pairs = plan[number]
         n_src, n_tgt = shard.src.lengths(pairs).sum(), shard.tgt.lengths(pairs).sum()
         return int(n_src) + len(pairs), int(n_tgt) + len(pairs)
 
     def report(self, epoch: int) -> list[str]:
-        """Say what became of the corpus on its way into this epoch, in lines for people."""
+        """Return the report on the corpus of an epoch as lines of text."""
         return self._open(epoch)[0].meta.report()
 
     def place(self, epoch: int, pair: int) -> str:
-        """Say where a pair of an epoch stands in the corpus, as `file:line`."""
+        """Return the place of a pair in the corpus as `file:line`."""
         return self._open(epoch)[0].place(pair)
 
     def delete_past_and_prepare_next(self, epoch: int) -> None:

@@ -1,6 +1,6 @@
-"""What can be wrong with one sentence pair, each a pure function of its two texts.
+"""Checks of one sentence pair, each a pure function of its two texts.
 
-A check says nothing (None) or one short phrase for people, and how bad it is, so that the worst can be shown.
+A check returns None or a finding: a short phrase for people, and a severity, so that the worst can be shown first.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ class Kind(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """Say it in a phrase."""
+        """A short description."""
         return _MEANINGS[self]
 
 
 _MEANINGS: Final = {
-    Kind.DUPLICATE: "the same pair again",
-    Kind.NEAR_DUPLICATE: "the same but for case, marks, digits",
-    Kind.OVERLAP: "a side that dev or test has too",
-    Kind.COPY: "the source copied as the target",
-    Kind.SHORT_COPY: "a copy of a few words: names, codes",
-    Kind.SWAPPED: "source and target look exchanged",
-    Kind.WRONG_LANGUAGE: "a side looks like another language",
-    Kind.MOJIBAKE: "text that was decoded wrongly",
-    Kind.CONTROL: "characters that are no text",
-    Kind.ODD_SPACE: "a visible sign in place of a space",
-    Kind.MARKUP: "tags that are damaged or differ",
-    Kind.PLACEHOLDER: "placeholders that differ",
-    Kind.NUMBERS: "numbers that differ",
+    Kind.DUPLICATE: "exact duplicate of an earlier pair",
+    Kind.NEAR_DUPLICATE: "differs only in case, punctuation, digits",
+    Kind.OVERLAP: "a side also occurs in dev or test",
+    Kind.COPY: "target is a copy of the source",
+    Kind.SHORT_COPY: "copy of a few words: names, codes",
+    Kind.SWAPPED: "source and target look swapped",
+    Kind.WRONG_LANGUAGE: "a side is in another language",
+    Kind.MOJIBAKE: "text decoded with the wrong encoding",
+    Kind.CONTROL: "control or private-use characters",
+    Kind.ODD_SPACE: "visible symbol in place of a space",
+    Kind.MARKUP: "tags are damaged or differ",
+    Kind.PLACEHOLDER: "placeholders differ",
+    Kind.NUMBERS: "numbers differ",
     Kind.LENGTH: "a side is too long",
-    Kind.RATIO: "a side is too long beside the other",
-    Kind.WORDLESS: "a side without a letter",
+    Kind.RATIO: "unusual length ratio",
+    Kind.WORDLESS: "a side has no letters",
 }
 
-# Those that are hardly ever right; what is often right, or harmless, is only shown.
+# Pairs that are almost always wrong; findings that are often harmless are only reported.
 REMOVED_BY_DEFAULT: Final = frozenset(
     {
         Kind.DUPLICATE,
@@ -82,7 +82,7 @@ REMOVED_BY_DEFAULT: Final = frozenset(
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong with a pair."""
+    """One problem of a pair."""
 
     kind: Kind
     detail: str
@@ -90,14 +90,14 @@ class Finding(NamedTuple):
 
 
 def normal_form(text: str) -> str:
-    """Reduce a text to its words: lower case, compatibility forms joined, everything but letters and digits a space."""
+    """Return a text in lower case and NFKC, with a space for everything but letters and digits."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     return " ".join(text.translate(_WORD_CHARACTERS).split())
 
 
 class _WordCharacters(dict[int, str]):
-    """What a character is in a normal form; filled as characters are met, so that each is looked up once."""
+    """Maps characters to their normal form; filled on demand, so that each is looked up once."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -110,7 +110,7 @@ _WORD_CHARACTERS: Final = _WordCharacters()
 
 
 def check_copy(forms: tuple[str, str], config: DoctorConfig) -> Finding | None:
-    """Are the two sides, in their normal forms, the same?"""
+    """Report sides that are equal in their normal forms."""
     if forms[0] != forms[1] or not forms[0]:
         return None
     n_words = forms[0].count(" ") + 1
@@ -119,19 +119,19 @@ def check_copy(forms: tuple[str, str], config: DoctorConfig) -> Finding | None:
 
 
 def check_length(src: str, tgt: str, config: DoctorConfig) -> Finding | None:
-    """Is a side longer than allowed?"""
+    """Report a side that is too long."""
     longest = max(len(src), len(tgt))
     if longest <= config.max_length:
         return None
     return Finding(Kind.LENGTH, f"{longest:,} characters", longest)
 
 
-# Below this many characters of difference, uneven lengths mean nothing: "Yes" is "C'est exact".
+# Smaller differences in characters mean nothing: "Yes" is "C'est exact".
 _MIN_DIFFERENCE: Final = 20
 
 
 def check_ratio(src: str, tgt: str, usual: float, config: DoctorConfig) -> Finding | None:
-    """Is one side far longer than the other, where `usual` is the corpus's own ratio, source over target?"""
+    """Report an unusual length ratio; `usual` is the median ratio of the corpus, source over target."""
     expected = len(tgt) * usual
     ratio = len(src) / expected
     unevenness = max(ratio, 1 / ratio)
@@ -145,7 +145,7 @@ _LETTER: Final = re.compile(r"[^\W\d_]")
 
 
 def check_wordless(src: str, tgt: str) -> Finding | None:
-    """Has a side no letter at all?"""
+    """Report sides without a letter."""
     sides = [name for name, text in (("source", src), ("target", tgt)) if not _LETTER.search(text)]
     if not sides:
         return None
@@ -160,7 +160,7 @@ _CONTROL: Final = re.compile(
 
 
 def check_control(src: str, tgt: str) -> Finding | None:
-    """Are there characters that are no text?"""
+    """Report characters that are not text."""
     if src.isprintable() and tgt.isprintable():
         return None
     found = _CONTROL.findall(src) + _CONTROL.findall(tgt)
@@ -170,13 +170,13 @@ def check_control(src: str, tgt: str) -> Finding | None:
     return Finding(Kind.CONTROL, names, len(found))
 
 
-# Signs that editors draw for a non-breaking space, and that were saved as if they had been typed.
+# Symbols that editors show for a non-breaking space, saved as if they had been typed.
 # Between two numbers or single letters it is a product.
 _ODD_SPACE: Final = re.compile(r"(?<=[^\W\d_][^\W\d_])[⋅␣⎵](?=\S)|(?<=[«–—−])[⋅␣⎵]|(?<=\S)[⋅␣⎵](?=[^\W\d_]{2}|[»;:?!])")
 
 
 def check_odd_spaces(src: str, tgt: str) -> Finding | None:
-    """Does ⋅ or ␣ stand where a space belongs, as in « mot⋅: »?"""
+    """Report ⋅ or ␣ where a space belongs, as in « mot⋅: »."""
     if not any(sign in text for text in (src, tgt) if not text.isascii() for sign in "⋅␣⎵"):
         return None
     found = _ODD_SPACE.findall(src) + _ODD_SPACE.findall(tgt)
@@ -194,7 +194,7 @@ _LOST: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def check_mojibake(src: str, tgt: str) -> Finding | None:
-    """Does a text hold UTF-8 that was decoded as something else (cafÃ© for café), or characters that were lost (�)?"""
+    """Report UTF-8 that was decoded as something else (cafÃ© for café), and lost characters (�)."""
     if src.isascii() and tgt.isascii():
         return None
     n_lost = src.count(_LOST) + tgt.count(_LOST)
@@ -205,7 +205,7 @@ def check_mojibake(src: str, tgt: str) -> Finding | None:
 
 
 def _misread(text: str) -> list[str]:
-    """List the words that ftfy would decode again, each with what it meant."""
+    """Return the words that ftfy would decode again, each with its intended form."""
     if not _SUSPECT.search(text):  # ftfy's own verdict takes much longer
         return []
     words = zip_longest(text.split(), fix_encoding(text).split(), fillvalue="")
@@ -226,7 +226,7 @@ _PLACEHOLDER: Final = re.compile(
 
 
 def check_placeholders(src: str, tgt: str) -> Finding | None:
-    """Do %s, {name} and their like differ between the sides?"""
+    """Report placeholders such as %s and {name} that differ between the sides."""
     if not any(mark in text for text in (src, tgt) for mark in "%{"):
         return None
     return _compare(Kind.PLACEHOLDER, _PLACEHOLDER.findall(src), _PLACEHOLDER.findall(tgt))
@@ -256,9 +256,9 @@ _REMAINS: Final = re.compile(r"\blt/?\w+gt\b")  # &lt;b&gt; without what made it
 
 
 def check_markup(src: str, tgt: str) -> Finding | None:
-    """Are tags and entities different on the two sides, left open on one, or damaged?
+    """Report tags and entities that differ between the sides, are unbalanced on one, or are damaged.
 
-    <file> in a manual is a word, and may be translated: a tag is markup if HTML has it, or if either side closes it.
+    <file> in a manual is a word that may be translated: a tag is markup if HTML has it or if either side closes it.
     """
     if "gt" in src or "gt" in tgt:
         remains = _REMAINS.findall(f"{src} {tgt}")
@@ -290,7 +290,7 @@ def _tags(text: str) -> list[_Tag]:
 
 
 def _unbalanced(tags: list[_Tag]) -> list[str]:
-    """List the tags that have no partner, in order."""
+    """Return the tags without a partner, in order."""
     loose: list[str] = []
     opened: list[_Tag] = []
     for tag in tags:
@@ -309,9 +309,9 @@ _DIGITS: Final = re.compile(r"\d+")
 
 
 def check_numbers(src: str, tgt: str) -> Finding | None:
-    """Do the numbers differ?
+    """Report numbers that differ.
 
-    Only digits count, so that 1,000.5 and 1 000,5 are one number; a single digit may be a word on the other side.
+    Only digits count, so that 1,000.5 and 1 000,5 are equal; a single digit may be spelt out on the other side.
     """
     numbers = _DIGITS.findall(src), _DIGITS.findall(tgt)
     if not (numbers[0] or numbers[1]):
@@ -327,7 +327,7 @@ def check_numbers(src: str, tgt: str) -> Finding | None:
 
 
 def _compare(kind: Kind, src: list[str], tgt: list[str]) -> Finding | None:
-    """Name what one side has and the other has not."""
+    """Report what only one side has."""
     only_src, only_tgt = Counter(src) - Counter(tgt), Counter(tgt) - Counter(src)
     n_different = only_src.total() + only_tgt.total()
     if not n_different:

@@ -1,7 +1,7 @@
-"""The data doctor: reads a parallel corpus twice and says what is wrong with it.
+"""The data doctor: read a parallel corpus twice and report what is wrong with it.
 
-The first reading learns what is usual: how long one side is beside the other, and what the two languages look like.
-The second judges each pair. Memory does not grow with the corpus but for two fingerprints a pair.
+The first pass learns what is usual: the length ratio and the two languages. The second checks each pair. Memory grows
+only by two fingerprints per pair.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from glassformer.data.lines import Watch, no_watch
 from glassformer.data.pair import Pair
 from glassformer.errors import DataError, UsageError, nearest
 
-_BATCH: Final = 1024  # pairs that are judged together, at most
+_BATCH: Final = 1024  # pairs that are checked together, at most
 _BATCH_LENGTH: Final = 1 << 18  # and their characters, at most, unless one pair has more
-_SAMPLE: Final = 4096  # pairs from which it is seen what is usual
+_SAMPLE: Final = 4096  # pairs, at least, that show what is usual
 _N_EXAMPLES: Final = 5
 _NUMBER: Final = re.compile(r"\d+")
 
 
 class Example(NamedTuple):
-    """A pair that shows what a finding means."""
+    """A pair with one of its findings."""
 
     pair: Pair
     finding: Finding
@@ -60,17 +60,17 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the doctor found."""
+    """The findings of the doctor."""
 
     files: tuple[str, ...]
     held_out: tuple[str, ...]  # files of dev and test
-    faults: Faults  # what could not be read as pairs
+    faults: Faults  # lines that could not be read as pairs
     n_kept: int
     counts: Mapping[Kind, int]  # pairs with a finding of a kind; one pair may have several
     examples: Mapping[Kind, tuple[Example, ...]]  # the worst first
     remove: frozenset[Kind]  # kinds for which a pair is not kept
     usual_ratio: float  # source length over target length, in characters
-    languages: str  # from how much they were learned, or why they were not judged
+    languages: str  # of the two sides, or why they were not judged
     are_languages_judged: bool
     shape: Shape
     n_fingerprint_bytes: int
@@ -78,26 +78,26 @@ class Diagnosis:
 
     @property
     def n_pairs(self) -> int:
-        """Count the pairs that were read."""
+        """Number of pairs that were read."""
         return self.faults.n_pairs
 
     @property
     def n_removed(self) -> int:
-        """Count the pairs that are not kept."""
+        """Number of pairs that are not kept."""
         return self.n_pairs - self.n_kept
 
     def was_looked_for(self, kind: Kind) -> bool:
-        """Say whether a kind could be found at all; no finding means nothing otherwise."""
+        """Return whether a kind was looked for at all."""
         if kind is Kind.OVERLAP:
             return bool(self.held_out)
         return self.are_languages_judged or kind not in (Kind.SWAPPED, Kind.WRONG_LANGUAGE)
 
     def share(self, kind: Kind) -> str:
-        """Write which part of the pairs has a finding of a kind; nothing for none."""
+        """Return the share of pairs with a finding of a kind as text; empty for none."""
         return f"{100 * self.counts[kind] / self.n_pairs:.2g}%" if self.counts[kind] else ""
 
     def as_dict(self) -> dict[str, object]:
-        """Give everything as plain values, for JSON."""
+        """Return everything as plain values, for JSON."""
         lengths = self.shape.lengths()
         return {
             "files": list(self.files),
@@ -124,13 +124,13 @@ class Diagnosis:
 
 
 def what_to_remove(keep: Sequence[str], remove: Sequence[str]) -> frozenset[Kind]:
-    """Change the kinds that are removed by default: leave pairs of some kinds in, take pairs of others out."""
+    """Return the kinds that are removed by default, without those in `keep` and with those in `remove`."""
     for word in (*keep, *remove):
         if word not in [*Kind]:
             raise UsageError(f"unknown kind of finding {word}; {nearest(word, [*Kind])}")
     both = set(keep) & set(remove)
     if both:
-        raise UsageError(f"{', '.join(sorted(both))}: either keep or remove")
+        raise UsageError(f"{', '.join(sorted(both))}: cannot both keep and remove")
     return REMOVED_BY_DEFAULT - {Kind(word) for word in keep} | {Kind(word) for word in remove}
 
 
@@ -144,13 +144,13 @@ def examine(
     clean: CleanCorpus | None = None,
     watch: Watch = no_watch,
 ) -> Diagnosis:
-    """Judge each pair of some corpora, together one training set, and write the cleaned corpus if `clean` is open.
+    """Check each pair of the corpora of one training set, and write the cleaned corpus if `clean` is given.
 
-    `watch` hears of the bytes of `corpora` twice, and of those of `dev` and `test` once.
+    `watch` is called with the number of bytes read: those of `corpora` twice, those of `dev` and `test` once.
     """
     begun = time.perf_counter()
     for corpus in corpora:
-        _refuse_what_is_gone_when_read(corpus)
+        _check_rereadable(corpus)
     held_out = [_HeldOut("dev", open_corpora(dev, Faults(), on_fault, watch))]
     held_out.append(_HeldOut("test", open_corpora(test, Faults(), on_fault, watch)))
     usual = _learn(open_corpora(corpora, Faults(), on_fault, watch))
@@ -192,7 +192,7 @@ def examine(
 
 
 class _Usual(NamedTuple):
-    """What the first reading learned."""
+    """What the first pass learned."""
 
     ratio: float
     judge: Judge | None
@@ -246,7 +246,7 @@ class _HeldOut:
                 side.add(fingerprint(filter(None, map(normal_form, texts))))
 
     def overlaps(self, src: Sequence[str], tgt: Sequence[str]) -> dict[int, str]:
-        """Say, by position, which sides of some pairs of normal forms are in here."""
+        """Return, by position, which sides of pairs of normal forms are held out."""
         is_in = [side.contains(fingerprint(forms)) for side, forms in zip(self._sides, (src, tgt), strict=True)]
         return {
             int(i): " and ".join(side for side, found in zip(("source", "target"), is_in, strict=True) if found[i])
@@ -256,7 +256,7 @@ class _HeldOut:
 
 
 class _Examination:
-    """Judges pairs, and remembers them to know them again."""
+    """Checks pairs, and remembers them to find duplicates."""
 
     def __init__(self, config: DoctorConfig, usual: _Usual, held_out: Sequence[_HeldOut]) -> None:
         self._config = config
@@ -266,11 +266,11 @@ class _Examination:
 
     @property
     def n_fingerprint_bytes(self) -> int:
-        """The memory that grows with the corpus."""
+        """Memory of the fingerprints, which grows with the corpus."""
         return self._seen.n_bytes + self._nearly_seen.n_bytes
 
     def judge(self, batch: Sequence[Pair]) -> list[list[Finding]]:
-        """Give the findings of each pair, duplicates of pairs in earlier batches included."""
+        """Return the findings of each pair, duplicates of pairs in earlier batches included."""
         src = [normal_form(pair.src) for pair in batch]
         tgt = [normal_form(pair.tgt) for pair in batch]
         findings: list[list[Finding]] = [[] for _ in batch]
@@ -291,7 +291,7 @@ class _Examination:
         return findings
 
     def _languages(self, batch: Sequence[Pair], src: Sequence[str], tgt: Sequence[str]) -> dict[int, Finding]:
-        """Judge the languages of pairs that are not copies: these have their own name."""
+        """Check the languages of pairs that are not copies, which have findings of their own."""
         if self._usual.judge is None:
             return {}
         longest = self._config.max_length
@@ -306,7 +306,7 @@ class _Examination:
         return {places[position]: finding for position, finding in verdicts.items()}
 
     def _texts(self, pair: Pair, forms: tuple[str, str], language: Finding | None) -> Iterator[Finding]:
-        """Give the findings that the two texts show by themselves; of one that is too long, only that it is."""
+        """Yield the findings of the two texts by themselves; a pair that is too long is not checked further."""
         src, tgt = pair.src, pair.tgt
         too_long = check_length(src, tgt, self._config)
         if too_long is not None:
@@ -329,12 +329,12 @@ class _Examination:
 
 
 def _near_form(pair: Pair, src: str, tgt: str) -> str:
-    """What near duplicates share: the words, with all numbers alike; without words, the texts themselves."""
+    """Return what near duplicates share: the words with numbers masked, or the texts if there are no words."""
     return _NUMBER.sub("0", f"{src}\t{tgt}") if src and tgt else f"{pair.src}\t{pair.tgt}"
 
 
 class _Worst:
-    """The worst few examples of a kind, no source twice; the earlier of equals."""
+    """The worst few examples of a kind with different sources; among equals the earlier ones."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Example]] = []
@@ -361,7 +361,9 @@ def _files(corpora: Iterable[CorpusConfig]) -> tuple[str, ...]:
     )
 
 
-def _refuse_what_is_gone_when_read(corpus: CorpusConfig) -> None:
+def _check_rereadable(corpus: CorpusConfig) -> None:
     for path in filter(None, (corpus.path, corpus.target_path)):
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            raise DataError(f"{path} is not a regular file, and the doctor reads a corpus twice")
+            raise DataError(
+                f"{path} is not a regular file; the doctor reads a corpus twice, so write it to a file first"
+            )

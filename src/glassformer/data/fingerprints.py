@@ -1,4 +1,4 @@
-"""A set of 64-bit fingerprints, eight bytes each: it makes duplicates findable in corpora far larger than memory."""
+"""A set of 64-bit fingerprints, eight bytes each, to find duplicates in corpora far larger than memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def fingerprint(texts: Iterable[str]) -> NDArray[np.int64]:
-    """Hash texts to 64 bits each, alike within one process and not beyond it.
+    """Return a 64-bit hash of each text, the same within one process only.
 
     Among a hundred million texts, two different ones share a fingerprint once in about four thousand runs.
     """
@@ -17,7 +17,7 @@ def fingerprint(texts: Iterable[str]) -> NDArray[np.int64]:
 
 
 class Fingerprints:
-    """A growing set, kept as a few sorted arrays, each at least twice as long as the next."""
+    """A growing set, stored as a few sorted arrays, each at least twice as long as the next."""
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.int64]] = []
@@ -27,11 +27,11 @@ class Fingerprints:
 
     @property
     def n_bytes(self) -> int:
-        """The memory that the set takes."""
+        """Memory of the set."""
         return sum(run.nbytes for run in self._runs)
 
     def contains(self, prints: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Say for each whether it is in the set."""
+        """Return for each fingerprint whether it is in the set."""
         found = np.zeros(len(prints), np.bool_)
         for run in self._runs:
             place = np.minimum(np.searchsorted(run, prints), len(run) - 1)
@@ -39,7 +39,7 @@ class Fingerprints:
         return found
 
     def add(self, prints: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Add all, and say for each whether it had been there before, earlier ones of the same call included."""
+        """Add fingerprints, and return for each whether it was there before, or earlier in the same call."""
         unique, first = np.unique(prints, return_index=True)
         was_there = self.contains(unique)
         seen = np.ones(len(prints), np.bool_)

@@ -1,7 +1,7 @@
-"""Corpus files to sentence pairs: TSV, two parallel files (Moses), JSONL and TMX, plain, .gz or .zst.
+"""Read sentence pairs from TSV, two parallel files (Moses), JSONL and TMX, plain, .gz or .zst.
 
-The rule for what cannot be used: a line with a fault is named, counted, and skipped or fatal, as the caller chooses;
-a file that cannot be read on, and two files with different numbers of lines, are always fatal.
+A faulty line is reported, counted, and skipped or fatal, as the caller chooses; an unreadable file and two files with
+different numbers of lines are always fatal.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from glassformer.errors import DataError
 
 OnFault = Literal["skip", "fail"]
 
-RULE: Final = "a line with a fault is skipped and counted; an unreadable file or different line counts end the run"
-_EXAMPLES: Final = 3  # places that are named of each kind of fault
+RULE: Final = "faulty lines are skipped and counted; unreadable files and different line counts are errors"
+_EXAMPLES: Final = 3  # places that are reported per kind of fault
 
 _BLANKS: Final = re.compile(r"[ \t\r\n]+")
 
 
 class FaultKind(StrEnum):
-    """What can be wrong with a line; the last four change a pair a little and do not cost it."""
+    """What can be wrong with a line; the last four change a pair slightly but keep it."""
 
     BAD_UTF8 = "bytes that are not UTF-8"
     NUL = "a NUL character"
@@ -50,7 +50,7 @@ class FaultKind(StrEnum):
 
     @property
     def skips(self) -> bool:
-        """Whether a line with it gives no pair."""
+        """Whether a line with this fault is skipped."""
         return self not in _HARMLESS
 
 
@@ -58,7 +58,7 @@ _HARMLESS: Final = frozenset({FaultKind.BYTE_ORDER_MARK, FaultKind.FOLDED, Fault
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong, and where."""
+    """One faulty line."""
 
     kind: FaultKind
     file: str
@@ -67,14 +67,14 @@ class Fault(NamedTuple):
 
     @property
     def place(self) -> str:
-        """File, line and what stands there."""
+        """File, line and excerpt."""
         return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
 
 
 class Faults:
-    """What was wrong in the files read so far: how often each kind, and its first few places.
+    """Counts of faults in the files read so far, with the first places of each kind.
 
-    `n_lines` (units, in TMX) is always `n_pairs + n_skipped`. `hear` is told of each fault that costs a pair.
+    `n_lines` (units, in TMX) is always `n_pairs + n_skipped`. `hear` is called with each fault that skips a line.
     """
 
     def __init__(self, hear: Callable[[Fault], None] | None = None) -> None:
@@ -86,11 +86,11 @@ class Faults:
 
     @property
     def n_skipped(self) -> int:
-        """How many lines gave no pair."""
+        """Number of lines that gave no pair."""
         return sum(n for kind, n in self.counts.items() if kind.skips)
 
     def add(self, fault: Fault) -> None:
-        """Count a fault, and remember it if it is one of the first of its kind."""
+        """Count a fault, and keep it as an example if it is one of the first of its kind."""
         self.counts[fault.kind] += 1
         if fault.kind.skips:
             self.n_lines += 1
@@ -106,7 +106,7 @@ class Faults:
         self.n_pairs += 1
 
     def report(self) -> list[str]:
-        """Say what was read and what was wrong, in lines for people; a run without faults gives one line."""
+        """Return a report as lines of text; one line if there are no faults."""
         lines = [f"{self.n_lines:,} lines, {self.n_pairs:,} pairs, {self.n_skipped:,} skipped"]
         for kind in FaultKind:
             if kind in self.counts:
@@ -120,9 +120,9 @@ class Faults:
 def open_corpus(
     corpus: CorpusConfig, faults: Faults, on_fault: OnFault = "skip", watch: Watch = no_watch
 ) -> Iterator[Pair]:
-    """Read the pairs of a corpus, one after the other, in constant memory.
+    """Yield the pairs of a corpus in constant memory.
 
-    A text is as it stands in the file, without white space around it. It is never empty and holds no tab, LF or NUL.
+    Texts are as in the file, without surrounding white space. They are never empty and contain no tab, LF or NUL.
     """
     for found in _READERS[corpus.kind](corpus, watch):
         if isinstance(found, Pair):
@@ -181,8 +181,8 @@ def _read_moses(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
             longer, rest = (0, sources) if target is None else (1, targets)
             n_lines = line + sum(1 for _ in rest)
             raise DataError(
-                f"{files[longer]}:{line}: nothing stands beside it: {files[1 - longer]} has {line - 1:,} lines, "
-                f"{files[longer]} {n_lines:,}; find where they part, for all pairs from there on are wrong"
+                f"{files[longer]}:{line}: no parallel line: {files[1 - longer]} has {line - 1:,} lines, "
+                f"{files[longer]} {n_lines:,}; find where they diverge, since all pairs after that are wrong"
             )
         line = source[0]
         yield from _byte_order_mark(source[1], files[0], line)
@@ -273,7 +273,7 @@ def _byte_order_mark(raw: bytes, file: str, line: int) -> tuple[Fault, ...]:
 
 
 def _decode(raw: bytes, file: str, line: int) -> str | Fault:
-    """Make text of a line, without its end (LF, CRLF) and the byte order mark of the first."""
+    """Decode a line, without its end (LF, CRLF) and a byte order mark in the first."""
     if len(raw) > MAX_LINE:
         return Fault(FaultKind.TOO_LONG, file, line, excerpt(raw[:200].decode("utf-8", "replace")))
     try:
@@ -287,7 +287,7 @@ def _decode(raw: bytes, file: str, line: int) -> str | Fault:
 
 
 def _pair(src: str, tgt: str, file: str, line: int, whole: str) -> tuple[Pair | Fault, ...]:
-    """Make a pair of two texts, or say why not; `whole` is what to show then."""
+    """Return a pair of two texts, or a fault that shows an excerpt of `whole`."""
     src, tgt = src.strip(), tgt.strip()
     if not (src and tgt):
         return (Fault(FaultKind.EMPTY, file, line, excerpt(whole)),)

@@ -1,4 +1,4 @@
-"""How long the sentences of a corpus are, counted as they go by, and drawn as histograms in the end."""
+"""Histograms of the sentence lengths of a corpus."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_LONGEST: Final = 10_000  # characters; longer ones are counted here
+_LONGEST: Final = 10_000  # characters; longer texts are counted as this long
 _MAX_BARS: Final = 20
 _WIDTHS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-_NEARLY_ALL: Final = 0.99  # the share of texts that the bars before the last one hold
+_NEARLY_ALL: Final = 0.99  # share of texts in the bars before the last one
 
-_STEPS: Final = 4  # ratio bars to a factor of two
+_STEPS: Final = 4  # ratio bars per factor of two
 _FACTORS: Final = 2  # factors of two on each side of 1
-_CELLS: Final = 2  # cells of the joint histogram to a factor of two
+_CELLS: Final = 2  # cells of the joint histogram per factor of two
 _N_CELLS: Final = 24  # up to 2^12 = 4096 characters
 
 
 class Bars(NamedTuple):
-    """A histogram: where each bar begins, and how many it holds; the last one is open to the right."""
+    """A histogram: the start and count of each bar; the last bar is open-ended."""
 
     starts: tuple[float, ...]
     counts: tuple[int, ...]
 
 
 class Shape:
-    """The lengths of both sides in characters, their ratio, and both together."""
+    """Histograms of the lengths of both sides in characters, their ratio, and both jointly."""
 
     def __init__(self) -> None:
         self._lengths = np.zeros((2, _LONGEST + 1), np.int64)
@@ -46,7 +46,7 @@ class Shape:
         np.add.at(self._joint, (cells[0], cells[1]), 1)
 
     def lengths(self) -> tuple[Bars, Bars]:
-        """Draw the lengths of the sources and of the targets, in bars of one width that suits both."""
+        """Return the histograms of source and target lengths, with bars of equal width."""
         reach = max(self.quantile(side, _NEARLY_ALL) for side in (0, 1))
         width = next((width for width in _WIDTHS if reach <= width * (_MAX_BARS - 2)), _WIDTHS[-1])
         starts = range(0, min((reach // width + 2) * width, _LONGEST + 1), width)
@@ -57,20 +57,20 @@ class Shape:
         return source, target
 
     def ratios(self) -> Bars:
-        """Draw source length over target length, each bar as wide as the next in factors."""
+        """Return the histogram of source length over target length, in bars of equal factors."""
         starts = [2 ** (step / _STEPS - _FACTORS) for step in range(2 * _FACTORS * _STEPS + 1)]
         return Bars((0.0, *starts), tuple(int(n) for n in self._ratios))
 
     def joint(self) -> list[list[int]]:
-        """Count the pairs by source length (rows) and target length (columns), two cells to a factor of two."""
+        """Return counts by source length (rows) and target length (columns), two cells per factor of two."""
         rows: list[list[int]] = self._joint.tolist()
         return rows
 
     def longest(self, side: int) -> int:
-        """Give the longest length of a side."""
+        """Return the greatest length of a side."""
         return self._longest[side]
 
     def quantile(self, side: int, share: float) -> int:
-        """Give the length that `share` of a side's texts do not exceed."""
+        """Return the length that `share` of a side's texts do not exceed."""
         reached = np.cumsum(self._lengths[side])
         return int(np.searchsorted(reached, share * reached[-1]))

@@ -1,4 +1,7 @@
-"""The bytes of a corpus file, plain, .gz or .zst, and its lines: they end at LF and nowhere else."""
+"""Read the bytes and lines of a corpus file, plain, .gz or .zst; lines end at LF only.
+
+Decompression is by hand where the libraries accept a truncated or empty file as complete.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +16,37 @@ import zstandard
 
 from glassformer.errors import DataError
 
-MAX_LINE: Final = 1 << 20  # bytes; a sentence is a thousand times shorter
+MAX_LINE: Final = 1 << 20  # bytes; sentences are a thousand times shorter
 _BUFFER: Final = 1 << 17
 
-# A kilobyte of zstd holds 32 MB at most, so that a hostile file cannot fill the memory at once.
+# A kilobyte of zstd expands to at most 32 MB, so that a malicious file cannot exhaust memory.
 _ZSTD_CHUNK: Final = 1 << 10
 
 _SIGNATURES: Final = {
-    b"\x1f\x8b": "is gzip: name it .gz",
-    b"\x28\xb5\x2f\xfd": "is zstd: name it .zst",
+    b"\x1f\x8b": "is gzip: rename it to .gz",
+    b"\x28\xb5\x2f\xfd": "is zstd: rename it to .zst",
     b"PK\x03\x04": "is a zip archive: unpack it",
-    b"\xff\xfe": "is UTF-16, and only UTF-8 is read: iconv -f UTF-16 -t UTF-8 converts it",
-    b"\xfe\xff": "is UTF-16, and only UTF-8 is read: iconv -f UTF-16 -t UTF-8 converts it",
+    b"\xff\xfe": "is UTF-16, but UTF-8 is required: convert it with iconv -f UTF-16 -t UTF-8",
+    b"\xfe\xff": "is UTF-16, but UTF-8 is required: convert it with iconv -f UTF-16 -t UTF-8",
 }
 
-# What reading on can raise where a file is missing, cut off, damaged or not what its name says.
+# What reading raises if a file is missing, truncated, damaged or not what its name says.
 UNREADABLE: Final = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
-Watch = Callable[[int], None]  # hears how many bytes, as they lie on the disk, were read
+Watch = Callable[[int], None]  # called with the number of bytes read from disk
 
 
 def no_watch(n_bytes: int) -> None:
-    """Hear of bytes that were read, and do nothing."""
+    """Ignore progress."""
 
 
 def open_bytes(path: Path, watch: Watch = no_watch) -> BinaryIO:
-    """Open a file and unpack it if its name ends in .gz or .zst."""
+    """Open a file, and decompress it if its name ends in .gz or .zst."""
     plain = io.BufferedReader(_Watched(path, watch), _BUFFER)
     start = plain.peek(4)
     match path.suffix.lower():
         case ".gz":
-            if not start:  # gzip itself takes nothing for an archive of nothing
+            if not start:  # gzip accepts an empty file as an empty archive
                 plain.close()
                 raise EOFError
             return io.BufferedReader(_GzipBytes(plain), _BUFFER)
@@ -57,9 +60,9 @@ def open_bytes(path: Path, watch: Watch = no_watch) -> BinaryIO:
 
 
 def read_lines(path: Path, watch: Watch = no_watch) -> Iterator[tuple[int, bytes]]:
-    """Give each line with its number, from 1, and its line end; one that is too long is cut off after MAX_LINE bytes.
+    """Yield each line with its number, from 1, and its line end; lines are truncated after MAX_LINE bytes.
 
-    What cannot be read on is a DataError that names the line reached.
+    Raise a DataError that names the last line if the file cannot be read further.
     """
     number = 0
     try:
@@ -75,13 +78,13 @@ def read_lines(path: Path, watch: Watch = no_watch) -> Iterator[tuple[int, bytes
 
 
 def explain_unreadable(error: BaseException, path: Path, line: int) -> str:
-    """Say why a file cannot be read beyond a line."""
+    """Return an error message for a file that cannot be read beyond a line."""
     after = f" after line {line:,}" if line else ""
     match error:
         case FileNotFoundError():
             return f"{path}: no such file"
         case EOFError():
-            return f"{path}: the compressed file is cut off{after}; fetch or pack it again"
+            return f"{path}: the compressed file is truncated{after}; download or compress it again"
         case gzip.BadGzipFile():
             return f"{path}: {'damaged' if line else 'not gzip'}{after} ({error})"
         case zlib.error() | zstandard.ZstdError():
@@ -92,7 +95,7 @@ def explain_unreadable(error: BaseException, path: Path, line: int) -> str:
 
 
 class _Watched(io.FileIO):
-    """A file that says how much of it was read."""
+    """A file that reports how much of it was read."""
 
     def __init__(self, path: Path, watch: Watch) -> None:
         super().__init__(path)
@@ -105,7 +108,7 @@ class _Watched(io.FileIO):
 
 
 class _GzipBytes(gzip.GzipFile):
-    """A gzip archive that closes its file too."""
+    """A gzip archive that closes its file, too."""
 
     def __init__(self, packed: BinaryIO) -> None:
         super().__init__(fileobj=packed, mode="rb")
@@ -117,13 +120,13 @@ class _GzipBytes(gzip.GzipFile):
 
 
 class _ZstdBytes(io.RawIOBase):
-    """Frames of zstd, one after the other; the library's own reader takes a file that is cut off for a whole one."""
+    """Concatenated zstd frames; the library's own reader accepts a truncated file as complete."""
 
     def __init__(self, packed: BinaryIO) -> None:
         self._packed = packed
         self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._surplus = b""  # packed, behind the end of a frame
-        self._ready = memoryview(b"")  # unpacked, not yet given
+        self._surplus = b""  # compressed, after the end of a frame
+        self._ready = memoryview(b"")  # decompressed, not yet read
 
     def readable(self) -> bool:
         return True

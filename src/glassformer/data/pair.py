@@ -1,4 +1,4 @@
-"""A sentence pair, and where it came from."""
+"""A sentence pair and its origin."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Pair(NamedTuple):
-    """A source sentence, its translation, and the place where they stand."""
+    """A source sentence, its translation, and their place in the corpus."""
 
     src: str
     tgt: str
@@ -16,7 +16,7 @@ class Pair(NamedTuple):
 
 
 def excerpt(text: str, length: int = 80) -> str:
-    """Show the beginning of a text; what a terminal might obey, or not show at all, is escaped."""
+    """Return the beginning of a text, with control and invisible characters escaped."""
     beginning = text[:length]
     if not beginning.isprintable():
         beginning = "".join(map(_legible, beginning))

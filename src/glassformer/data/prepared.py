@@ -1,11 +1,11 @@
-"""The prepared corpus: text in, one shard of token ids per epoch out, made once and used again while nothing changes.
+"""The prepared corpus: one shard of token ids per epoch, made once and reused while nothing changes.
 
-What a shard holds is a function of the text, the tokenizers, the settings, the seed and the epoch, however many
-processes made it: the corpus is cut into chunks of a fixed size, and what is random in a pair is drawn from (seed,
-epoch, corpus, turn, chunk) and its row. If nothing is random all epochs share one shard.
+A shard is a function of the text, the tokenizers, the settings, the seed and the epoch, however many processes made it:
+the corpus is cut into chunks of a fixed size, and the random choices for a pair depend only on (seed, epoch, corpus,
+turn, chunk) and its row. If nothing is random, all epochs share one shard.
 
-A folder of shards has one lock. Who holds it prepares; the others wait and find the work done. The system lets go of
-the lock of a process that is killed, and who takes it next clears away what was left half-made.
+A folder of shards has one lock: one process prepares while the rest wait for the result. The system releases the lock
+of a process that is killed, and the next holder deletes its unfinished shard.
 """
 
 from __future__ import annotations
@@ -38,42 +38,44 @@ from glassformer.text.tokenizer import Tokenizer, Tokenizers
 
 CHUNK: Final = 2048  # pairs; part of what a seed means
 
-_FORMAT: Final = 1  # raise it when the same settings come to mean other ids
+_FORMAT: Final = 1  # increase when the same settings give other ids
 _LOCK: Final = "lock"
-_NAME: Final = 20  # letters of the key that name a folder; the whole key is inside
-_POLITENESS: Final = 10  # what is prepared ahead yields to the training that goes on
-_ALMOST: Final = 0.99  # the whole is said when it is on the disk
-_PHASES, _CHOICES, _NAMES = 0, 1, 2  # what is drawn, so that no two draws are the same
+_NAME: Final = 20  # characters of the key in the folder name; the full key is in meta.json
+_POLITENESS: Final = 10  # niceness of a process that prepares ahead, so that training goes first
+_ALMOST: Final = 0.99  # 1.0 is reported once everything is on disk
+_PHASES, _CHOICES, _NAMES = 0, 1, 2  # first part of a key, so that no two draws are alike
 
-Progress = Callable[[int, float], None]  # hears how many pairs are done, and which share; at the end, once, 1.0
+Progress = Callable[
+    [int, float], None
+]  # called with the number of pairs done and their share; at the end once with 1.0
 
 
 def no_progress(n_pairs: int, share: float) -> None:
-    """Hear of progress, and do nothing."""
+    """Ignore progress."""
 
 
 class Chunk(NamedTuple):
-    """Neighbouring pairs of one corpus, and the address from which everything random in them is drawn."""
+    """Neighbouring pairs of one corpus, and the key of their random choices."""
 
     corpus: int
-    turn: int  # a corpus of weight 2 is gone through twice
+    turn: int  # a corpus of weight 2 is read twice
     number: int
     src: list[str]
     tgt: list[str]
     places: NDArray[np.int64]
-    share: float  # of all bytes, read when this chunk was
+    share: float  # of all bytes that were read up to this chunk
 
 
-class _Entry(NamedTuple):
-    """A pair in ids, made from one or more neighbouring rows of a chunk."""
+class EncodedPair(NamedTuple):
+    """A pair as ids, made from one or more neighbouring rows of a chunk."""
 
     rows: range
     src: list[int]
     tgt: list[int]
 
 
-class Encoder(NamedTuple):
-    """Text to ids, for one epoch."""
+class PairEncoder(NamedTuple):
+    """Encodes the pairs of one epoch."""
 
     tokenizers: Tokenizers
     reader: ReaderConfig
@@ -82,16 +84,16 @@ class Encoder(NamedTuple):
     epoch: int
 
     def encode(self, chunk: Chunk) -> tuple[Block, float]:
-        """Draw, join, add noise and encode; give back the chunk's share along with its block."""
+        """Select, join, add noise and encode; return the block with the chunk's share."""
         chosen = self._chosen(chunk)
         src, tgt = [chunk.src[row] for row in chosen], [chunk.tgt[row] for row in chosen]
-        address = self._address(_CHOICES, chunk)
-        draws, noise = draw(address, CHUNK, 1 + N_DRAWS)[chosen], self.reader.noise
-        names = draw(self._address(_NAMES, chunk), CHUNK)[chosen]
-        seeds = draw_seeds(address, 2 * CHUNK) if self.reader.sample_alpha else []
+        key = self._key(_CHOICES, chunk)
+        draws, noise = draw(key, CHUNK, 1 + N_DRAWS)[chosen], self.reader.noise
+        names = draw(self._key(_NAMES, chunk), CHUNK)[chosen]
+        seeds = draw_seeds(key, 2 * CHUNK) if self.reader.sample_alpha else []
         tgt_seeds = seeds[CHUNK:] if self.reader.sample_sides == "both" else []
 
-        def entries_of(pieces: list[range]) -> list[_Entry]:
+        def entries_of(pieces: list[range]) -> list[EncodedPair]:
             sources = [join_texts(src[piece.start : piece.stop]) for piece in pieces]
             targets = [join_texts(tgt[piece.start : piece.stop]) for piece in pieces]
             starts = [piece.start for piece in pieces]
@@ -103,11 +105,11 @@ class Encoder(NamedTuple):
             rows = [int(chosen[piece.start]) for piece in pieces]
             src_ids = self._cut(self.tokenizers.src, sources, seeds[:CHUNK], rows)
             tgt_ids = self._cut(self.tokenizers.tgt, targets, tgt_seeds, rows)
-            return [_Entry(*entry) for entry in zip(pieces, src_ids, tgt_ids, strict=True)]
+            return [EncodedPair(*entry) for entry in zip(pieces, src_ids, tgt_ids, strict=True)]
 
         entries = entries_of(runs(draws[:, 0] < self.reader.join))
         parted = [range(row, row + 1) for entry in entries if self._parts(entry) for row in entry.rows]
-        if parted:  # what does not fit together is taken apart again
+        if parted:  # joined pairs that are too long are separated again
             entries = [entry for entry in entries if not self._parts(entry)] + entries_of(parted)
             entries.sort(key=lambda entry: entry.rows.start)
         kept = [entry for entry in entries if self._fits(entry)]
@@ -124,14 +126,14 @@ class Encoder(NamedTuple):
         tgt_ids, tgt_lengths = _flat([entry.tgt for entry in kept], self.tokenizers.tgt)
         return Block(src_ids, src_lengths, tgt_ids, tgt_lengths, places, counts), chunk.share
 
-    def _address(self, kind: int, chunk: Chunk) -> tuple[int, ...]:
+    def _key(self, kind: int, chunk: Chunk) -> tuple[int, ...]:
         return kind, self.seed, self.epoch, chunk.corpus, chunk.turn, chunk.number
 
     def _chosen(self, chunk: Chunk) -> NDArray[np.int64]:
-        """Choose the rows that this turn takes: all, or those whose turn it is if the weight has a fraction.
+        """Return the rows of this turn: all, or some if the weight has a fraction.
 
-        Each pair has a phase of its own, and comes when weight * epoch + phase passes a whole number: so a corpus
-        of weight 0.25 gives about a quarter of its pairs each epoch, and every one of them in four.
+        Each pair has a random phase, and is selected when weight * epoch + phase passes an integer: a corpus of weight
+        0.25 gives about a quarter of its pairs each epoch, and each pair once in four epochs.
         """
         rows = np.arange(len(chunk.src))
         fraction = self.weights[chunk.corpus] % 1
@@ -147,10 +149,10 @@ class Encoder(NamedTuple):
         alpha = self.reader.sample_alpha
         return [tokenizer.sample(text, alpha, seeds[row]) for text, row in zip(texts, rows, strict=True)]
 
-    def _fits(self, entry: _Entry) -> bool:
+    def _fits(self, entry: EncodedPair) -> bool:
         return 0 < len(entry.src) < self.reader.max_length and 0 < len(entry.tgt) < self.reader.max_length
 
-    def _parts(self, entry: _Entry) -> bool:
+    def _parts(self, entry: EncodedPair) -> bool:
         return len(entry.rows) > 1 and not self._fits(entry)
 
 
@@ -161,7 +163,7 @@ def _flat(sentences: list[list[int]], tokenizer: Tokenizer) -> tuple[NDArray[Any
 
 
 class _Stamp(NamedTuple):
-    """What tells cheaply that a file was changed."""
+    """Size and modification time, which show cheaply that a file has changed."""
 
     path: Path
     size: int
@@ -174,7 +176,7 @@ class _Stamp(NamedTuple):
 
 
 class _Preparation(NamedTuple):
-    """All that a process needs to know to make the shard of an epoch."""
+    """Everything a process needs to make the shard of an epoch."""
 
     corpora: tuple[CorpusConfig, ...]
     reader: ReaderConfig
@@ -202,18 +204,18 @@ class _Preparation(NamedTuple):
         try:
             with _locked(self.folder):
                 if self.open(epoch) is not None:
-                    return  # somebody else made it while we waited
+                    return  # another process made it while we waited
                 _discard(self.path(epoch))
                 for leftover in self.folder.glob(f"*{PART}"):
                     shutil.rmtree(leftover, ignore_errors=True)
                 self._write(epoch, n_processes, progress)
-        except OSError as error:  # what is wrong with the corpus is a DataError already
-            raise DataError(f"{self.folder} cannot hold the prepared corpus: {error.strerror or error}") from None
+        except OSError as error:  # errors of the corpus are DataErrors already
+            raise DataError(f"cannot write the prepared corpus to {self.folder}: {error.strerror or error}") from None
 
     def _write(self, epoch: int, n_processes: int, progress: Progress) -> None:
         sizes = self.tokenizers.src.vocab_size, self.tokenizers.tgt.vocab_size
         weights = tuple(corpus.weight for corpus in self.corpora)
-        encoder = Encoder(self.tokenizers, self.reader, weights, self.seed, epoch if self.is_random else 0)
+        encoder = PairEncoder(self.tokenizers, self.reader, weights, self.seed, epoch if self.is_random else 0)
         files: dict[str, int] = {}
         faults = Faults()
         blocks: Generator[tuple[Block, float]] = map_in_order(encoder.encode, self._chunks(files, faults), n_processes)
@@ -233,7 +235,7 @@ class _Preparation(NamedTuple):
         progress(writer.counts.taken, 1.0)
 
     def _chunks(self, files: dict[str, int], faults: Faults) -> Iterator[Chunk]:
-        """Read the corpora, each as often as it weighs; `files` and `faults` fill up on the way."""
+        """Yield the chunks of the corpora by their weights; `files` and `faults` are filled on the way."""
         turns = [math.ceil(corpus.weight) for corpus in self.corpora]
         n_bytes = max(sum(n * corpus_size(corpus) for n, corpus in zip(turns, self.corpora, strict=True)), 1)
         read = 0
@@ -244,7 +246,7 @@ class _Preparation(NamedTuple):
 
         for number, corpus in enumerate(self.corpora):
             for turn in range(turns[number]):
-                seen = Faults() if turn else faults  # a fault is counted once, however often it is passed
+                seen = Faults() if turn else faults  # a fault is counted once, however often it is read
                 pairs = open_corpus(corpus, seen, self.reader.on_fault, watch)
                 for position, some in enumerate(iter(lambda: list(islice(pairs, CHUNK)), list[Pair]())):  # noqa: B023
                     src, tgt, names, lines = map(list, zip(*some, strict=True))
@@ -255,11 +257,11 @@ class _Preparation(NamedTuple):
     def _check_stamps(self) -> None:
         for stamp in self.stamps:
             if not stamp.path.exists() or _Stamp.of(stamp.path) != stamp:
-                raise DataError(f"{stamp.path} was changed since the run began; begin it again")
+                raise DataError(f"{stamp.path} was changed since the run began; restart the run")
 
 
 class Prepared:
-    """A corpus as shards of token ids, one per epoch or one for all; a folder may hold those of many corpora."""
+    """A corpus as shards of token ids, one per epoch or one for all; corpora may share a folder."""
 
     def __init__(
         self,
@@ -271,7 +273,7 @@ class Prepared:
         n_processes: int = 1,
         progress: Progress = no_progress,
     ) -> None:
-        """Look at the files; nothing is written before a shard is asked for."""
+        """Hash the files; nothing is written before a shard is requested."""
         stamps, hashes = [], []
         for corpus in corpora:
             for path in filter(None, (corpus.path, corpus.target_path)):
@@ -294,7 +296,7 @@ class Prepared:
         key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
         self._preparation = preparation._replace(key=key)
         self._n_processes, self._progress = n_processes, progress
-        self._worker: tuple[int, Worker] | None = None  # what is made ahead, and by whom
+        self._worker: tuple[int, Worker] | None = None  # the epoch that is being prepared ahead, and its process
 
     @property
     def is_random(self) -> bool:
@@ -302,7 +304,7 @@ class Prepared:
         return self._preparation.is_random
 
     def epoch(self, number: int) -> Shard:
-        """Open the shard of an epoch, which is made first if need be."""
+        """Open the shard of an epoch, and make it first if needed."""
         shard = self._preparation.open(number)
         if shard is None:
             self._wait_for(number)
@@ -310,7 +312,7 @@ class Prepared:
             shard = self._preparation.open(number)
             assert shard is not None, "a shard that was made can be opened"
         if not shard.n_pairs:
-            raise DataError(f"no pair is left to learn from: {'; '.join(map(str.strip, shard.meta.report()))}")
+            raise DataError(f"no pairs left to train on: {'; '.join(map(str.strip, shard.meta.report()))}")
         return shard
 
     def keep_only(self, *epochs: int) -> None:
@@ -322,7 +324,7 @@ class Prepared:
                     _discard(path)
 
     def ahead(self, number: int) -> None:
-        """Begin to make the shard of an epoch to come, in the background."""
+        """Start to make the shard of a coming epoch, in the background."""
         if not self.is_random or (self._worker is not None and self._worker[0] == number):
             return
         self.close()
@@ -331,7 +333,7 @@ class Prepared:
             self._worker[1].ask(number, last=True)
 
     def close(self) -> None:
-        """Stop making the shard ahead, if one is in the making."""
+        """Stop the process that prepares ahead, if there is one."""
         if self._worker is not None:
             self._worker[1].end()
             self._worker[1].close()
@@ -345,7 +347,7 @@ class Prepared:
 
     def _wait_for(self, number: int) -> None:
         if self._worker is not None and self._worker[0] == number:
-            with suppress(DataError):  # whatever it was, it comes up again when we do the work ourselves
+            with suppress(DataError):  # the same error is raised again when this process does the work
                 self._worker[1].answer()
         self.close()
 
@@ -368,7 +370,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _discard(shard: Path) -> None:
-    """Delete a shard; it is renamed first, so that it is never there in part."""
+    """Delete a shard; it is renamed first, so that it never exists in part."""
     doomed = shard.with_name(f"{shard.name}.old{PART}")
     try:
         shard.rename(doomed)

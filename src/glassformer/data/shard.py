@@ -1,11 +1,12 @@
-"""One epoch of token ids on disk: memory-mapped, so that it may be larger than memory and shared by processes.
+"""One epoch of token ids on disk, memory-mapped, so that it may exceed memory and be shared by processes.
 
-    src.ids      tgt.ids        uint16 or uint32, sentence after sentence, without start and end marks
-    src.offsets  tgt.offsets    int64, n_pairs + 1: where each sentence begins, and the end
-    places                      int64, n_pairs: number of the file * 2^40 + line
-    meta.json                   what it was made from, and what became of the pairs
+    src.ids      tgt.ids        uint16 or uint32, all sentences concatenated, without BOS and EOS
+    src.offsets  tgt.offsets    int64, n_pairs + 1: the start of each sentence, and the end
+    places                      int64, n_pairs: file number * 2^40 + line
+    meta.json                   the origin of the shard, and the counts of its pairs
 
-A shard is written under another name, synced and renamed, so that a folder without `.part` behind its name is whole.
+A shard is written under a name that ends in `.part`, synced and renamed. The name is fixed, unlike that of a temporary
+folder, so that the next preparation finds and deletes what a killed process left behind.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from glassformer.config import Settings
 from glassformer.files import sync, sync_folder
 
-LINES: Final = 2**40  # more than any file has
+LINES: Final = 2**40  # exceeds the number of lines of any file
 PART: Final = ".part"
 
 _META: Final = "meta.json"
@@ -34,26 +35,26 @@ Numbers = NDArray[np.int64]
 
 
 def id_type(vocab_size: int) -> str:
-    """Choose the smallest type that holds every id."""
+    """Return the smallest type that holds every id."""
     return "<u2" if vocab_size <= 2**16 else "<u4"
 
 
 class Counts(NamedTuple):
-    """What became of pairs: `taken` is the sum of the others."""
+    """Counts of pairs; `taken` is the sum of the other fields."""
 
-    taken: int = 0  # read, and drawn by the weight of their corpus
+    taken: int = 0  # read, and selected by the weight of their corpus
     kept: int = 0  # the pairs of the shard
-    joined: int = 0  # put behind another
+    joined: int = 0  # appended to the pair before
     empty: int = 0  # without a token on one side
     too_long: int = 0
 
     def add(self, other: Counts) -> Counts:
-        """Count both."""
+        """Return the sum of both."""
         return Counts(*(ours + theirs for ours, theirs in zip(self, other, strict=True)))
 
 
 class Block(NamedTuple):
-    """Some pairs in ids, on their way into a shard."""
+    """Some pairs as ids, ready to be written to a shard."""
 
     src: Ids
     src_lengths: Numbers
@@ -64,20 +65,20 @@ class Block(NamedTuple):
 
 
 class Meta(Settings):
-    """What a shard was made from, and what is in it."""
+    """The origin and content of a shard."""
 
     key: str
-    epoch: int | None  # none if all epochs are alike
+    epoch: int | None  # None if all epochs share the shard
     id_types: tuple[str, str]
     n_tokens: tuple[int, int]
-    longest: tuple[int, int]  # tokens of a side, the end mark included
+    longest: tuple[int, int]  # tokens of a side, EOS included
     counts: Counts
     max_length: int
     files: tuple[str, ...]
-    reading: tuple[str, ...]  # what was wrong in the files, in lines for people
+    reading: tuple[str, ...]  # the report on faulty lines
 
     def report(self) -> list[str]:
-        """Say what became of the pairs, in lines for people; nothing is left out in silence."""
+        """Return a report on the pairs as lines of text; every pair that was left out is counted."""
         counts = self.counts
         joined = f", {counts.joined:,} joined to the pair before" if counts.joined else ""
         lines = [*self.reading, f"{counts.kept:,} pairs of {counts.taken:,} prepared{joined}"]
@@ -95,12 +96,12 @@ class Side(NamedTuple):
     offsets: Numbers
 
     def lengths(self, pairs: Numbers) -> Numbers:
-        """Count the tokens of some sentences, without the end mark."""
+        """Return the number of tokens of some sentences, without EOS."""
         lengths: Numbers = self.offsets[pairs + 1] - self.offsets[pairs]
         return lengths
 
     def gather(self, pairs: Numbers) -> tuple[Ids, Numbers]:
-        """Read the ids of some sentences, one after the other, and their lengths."""
+        """Return the concatenated ids of some sentences, and their lengths."""
         starts, lengths = self.offsets[pairs], self.lengths(pairs)
         ends = lengths.cumsum()
         total = int(ends[-1]) if len(ends) else 0
@@ -108,7 +109,7 @@ class Side(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """A whole shard, opened for reading."""
+    """A complete shard, opened for reading."""
 
     meta: Meta
     src: Side
@@ -117,17 +118,17 @@ class Shard(NamedTuple):
 
     @property
     def n_pairs(self) -> int:
-        """How many pairs there are."""
+        """Number of pairs."""
         return len(self.places)
 
     def place(self, pair: int) -> str:
-        """Say where a pair stands in the corpus, as `file:line`."""
+        """Return the place of a pair in the corpus as `file:line`."""
         file, line = divmod(int(self.places[pair]), LINES)
         return f"{self.meta.files[file]}:{line}"
 
 
 def open_shard(folder: Path, key: str, epoch: int | None) -> Shard | None:
-    """Open a shard if it is there, whole, and made from what `key` stands for."""
+    """Open a shard if it exists, is complete and has this key; otherwise return None."""
     try:
         meta = Meta(**json.loads((folder / _META).read_bytes()))
         if (meta.key, meta.epoch) != (key, epoch):
@@ -138,20 +139,20 @@ def open_shard(folder: Path, key: str, epoch: int | None) -> Shard | None:
             for name, dtype, n_tokens in zip(_SIDES, meta.id_types, meta.n_tokens, strict=True)
         ]
         return Shard(meta, sides[0], sides[1], _map(folder / "places", _NUMBER, n_pairs))
-    except (OSError, ValueError, TypeError):  # ValueError is also what JSON and settings raise
+    except (OSError, ValueError, TypeError):  # JSON and settings raise ValueError, too
         return None
 
 
 def _map(path: Path, dtype: str, count: int) -> NDArray[Any]:
     if path.stat().st_size != count * np.dtype(dtype).itemsize:
         raise ValueError(f"{path} does not hold {count} numbers")
-    if not count:  # nothing cannot be mapped
+    if not count:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     return np.asarray(np.memmap(path, dtype, "r"))
 
 
 class ShardWriter:
-    """A shard in the making; it comes to be with `finish`, or leaves nothing behind."""
+    """Writes a shard, which appears atomically with `finish`; without it nothing is left behind."""
 
     def __init__(self, folder: Path, id_types: tuple[str, str]) -> None:
         self._folder, self._part, self._id_types = folder, folder.with_name(folder.name + PART), id_types
@@ -165,7 +166,7 @@ class ShardWriter:
         self._open.callback(shutil.rmtree, self._part, ignore_errors=True)
         try:
             self._begin()
-        except BaseException:  # a signal too: whoever is stopped in here never comes to `__exit__`
+        except BaseException:  # signals included: `__exit__` is not called after an exception in here
             self._open.close()
             raise
         return self
@@ -193,7 +194,7 @@ class ShardWriter:
         self.counts = self.counts.add(block.counts)
 
     def finish(self, **origin: Any) -> None:
-        """Make it a shard, with what else `Meta` says."""
+        """Complete the shard, with the remaining fields of `Meta`."""
         meta = Meta(
             id_types=self._id_types,
             n_tokens=(self._n_tokens[0], self._n_tokens[1]),

@@ -1,4 +1,7 @@
-"""Translation memories (TMX 1.x): one XML document, read unit by unit, however large it is."""
+"""Read translation memories (TMX 1.x) unit by unit in constant memory.
+
+By expat rather than `ElementTree.iterparse`, which has no line numbers and cannot refuse a document type.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from glassformer.data.lines import MAX_LINE, UNREADABLE, Watch, explain_unreadab
 from glassformer.errors import DataError
 
 _CHUNK: Final = 1 << 16
-_CODES: Final = frozenset({"bpt", "ept", "it", "ph", "ut"})  # what they hold is the markup of some other program
+_CODES: Final = frozenset({"bpt", "ept", "it", "ph", "ut"})  # their content is the markup of another program
 _UTF8: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 
 
@@ -21,13 +24,13 @@ class Unit(NamedTuple):
     line: int  # of its start tag
     src: str | None
     tgt: str | None
-    n_codes: int  # inline elements whose content was left out
-    n_spare: int  # further texts in the two languages, not taken
+    n_codes: int  # inline elements that were left out
+    n_spare: int  # further texts in the two languages, ignored
     is_too_long: bool
 
 
 def closeness(code: str, wanted: str) -> int:
-    """Say how well a language code fits: 2 it is the one, 1 only one of the two names a region, 0 not at all."""
+    """Return how well a language code matches: 2 equal, 1 only one of the two has a region, 0 not at all."""
     code, wanted = code.replace("_", "-").casefold(), wanted.replace("_", "-").casefold()
     if code == wanted:
         return 2
@@ -35,8 +38,10 @@ def closeness(code: str, wanted: str) -> int:
 
 
 def read_units(path: Path, src_lang: str, tgt_lang: str, watch: Watch = no_watch) -> Iterator[Unit]:
-    """Give the units of a translation memory; broken XML is a DataError that names the line, as is a document type
-    that declares entities: with these, a small file can unfold to one that fills the memory.
+    """Yield the units of a translation memory.
+
+    Raise a DataError that names the line of broken XML, or of a document type with declarations, since entities can
+    expand a small file to fill the memory.
     """
     document = _Document(path, src_lang, tgt_lang)
     n_fed = 0
@@ -46,19 +51,19 @@ def read_units(path: Path, src_lang: str, tgt_lang: str, watch: Watch = no_watch
                 document.parser.Parse(chunk, False)
                 n_fed += len(chunk)
                 if n_fed - document.parser.CurrentByteIndex > 4 * MAX_LINE:
-                    raise document.error("a tag or comment that does not end")
+                    raise document.error("unterminated tag or comment")
                 yield from document.take()
             document.parser.Parse(b"", True)
             yield from document.take()
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
-        raise DataError(f"{path}:{error.lineno}: broken XML: {reason}; what follows cannot be read") from None
+        raise DataError(f"{path}:{error.lineno}: broken XML: {reason}; repair the file") from None
     except UNREADABLE as error:
         raise DataError(explain_unreadable(error, path, document.parser.CurrentLineNumber)) from error
 
 
 class _Document:
-    """What the parser tells, gathered into units."""
+    """Collects the events of the parser into units."""
 
     def __init__(self, path: Path, src_lang: str, tgt_lang: str) -> None:
         self._path = path
@@ -70,7 +75,7 @@ class _Document:
         self._parts: list[str] | None = None  # of the segment; None outside one
         self._n_code_levels = 0
         self._begin_unit(0)
-        # The encoding is fixed, so that a file's own declaration can only agree or be refused.
+        # The encoding is fixed; a declaration of another one is an error.
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
         self.parser.XmlDeclHandler = self._declaration
@@ -82,24 +87,24 @@ class _Document:
         self.parser.CharacterDataHandler = self._characters
 
     def take(self) -> list[Unit]:
-        """Hand over the units that are complete."""
+        """Return the units that are complete, and forget them."""
         done, self._done = self._done, []
         return done
 
     def error(self, reason: str) -> DataError:
-        """Make an error that names where the parser stands."""
+        """Return an error at the current line."""
         return DataError(f"{self._path}:{self.parser.CurrentLineNumber}: {reason}")
 
     def _declaration(self, version: str, encoding: str | None, standalone: int) -> None:
         if encoding is not None and encoding.casefold() not in _UTF8:
-            raise self.error(f"declared as {encoding!r}, and only UTF-8 is read: convert it and its first line")
+            raise self.error(f"declared as {encoding!r}, but UTF-8 is required: convert the file and its first line")
 
     def _document_type(self, name: str, system_id: str | None, public_id: str | None, has_subset: bool) -> None:
-        if has_subset:  # one that only points to tmx14.dtd is common, and is not followed
-            raise self.error("declarations inside <!DOCTYPE ...> are refused: take the part in [ ] out")
+        if has_subset:  # a mere reference to tmx14.dtd is common, and is ignored
+            raise self.error("declarations inside <!DOCTYPE ...> are not allowed: remove the part in [ ]")
 
     def _entity(self, *declaration: object) -> None:
-        raise self.error("an entity declaration, which is refused")
+        raise self.error("entity declarations are not allowed")
 
     def _unknown_entity(self, name: str, is_parameter: bool) -> None:
         raise self.error(f"unknown entity &{name}; write the character itself")
@@ -114,7 +119,7 @@ class _Document:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth == 1 and name != "tmx":
-            raise self.error(f"not a TMX file: it begins with <{name}>")
+            raise self.error(f"not a TMX file: the root element is <{name}>")
         if self._parts is not None:
             if name in ("tu", "tuv", "seg"):
                 raise self.error(f"<{name}> inside <seg>")
@@ -151,7 +156,7 @@ class _Document:
             self._tu_line = 0
 
     def _keep(self, text: str) -> None:
-        """Take a segment for the side whose language it is in, unless that has a better one; the first of equals."""
+        """Assign a segment to the side whose language it matches best; the first of equal matches wins."""
         assert self._lang is not None
         ranks = [closeness(self._lang, wanted) for wanted in self._wanted]
         if not any(ranks):

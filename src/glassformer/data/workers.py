@@ -1,8 +1,8 @@
-"""Fresh Python processes that apply one function to many values; results come back in order.
+"""Map a function over values in fresh Python processes, with results in order.
 
-They are started as programs of their own, so that neither the caller's script nor its heavy imports run again in them
-(multiprocessing's spawn would do that), and nothing that the caller holds is inherited. Each has one line to the caller
-and ends when it is cut, so that none survives a caller who was killed.
+The processes are started as separate programs, so that neither the caller's script nor its heavy imports run again (as
+with multiprocessing's spawn), and nothing is inherited. Each has one connection to the caller and ends when that is
+closed, so that none outlives a caller that is killed.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 _PROGRAM: Final = "import sys; from glassformer.data.workers import serve; serve(int(sys.argv[1]))"
-_AHEAD: Final = 2  # questions a worker that are read before they are needed
+_AHEAD: Final = 2  # questions per worker that are read in advance
 
 
 class WorkerLostError(DataError):
-    """A worker that is gone, killed or out of memory."""
+    """A worker that was killed or ran out of memory."""
 
 
 class _Last(NamedTuple):
-    """The question after which a worker may go, and its memory with it."""
+    """The question after which a worker exits and frees its memory."""
 
     question: Any
 
 
 class Worker:
-    """One such process, on its line."""
+    """One such process and its connection."""
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
         self._line, theirs = Pipe()
@@ -50,13 +50,13 @@ class Worker:
                 [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                process_group=0,  # Ctrl-C is the caller's to answer
+                process_group=0,  # Ctrl-C is handled by the caller
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         self.ask(work)
 
     def ask(self, question: Any, last: bool = False) -> None:
-        """Send a question; its answer can be waited for later, also when a worker that was asked its last is gone."""
+        """Send a question; the answer can be read later, even after the worker has exited."""
         try:
             self._line.send(_Last(question) if last else question)
         except OSError:
@@ -73,27 +73,27 @@ class Worker:
         return answer
 
     def end(self) -> None:
-        """Stop the process, whatever it does; who waits for an answer is told."""
+        """Terminate the process; a pending `answer` raises."""
         self._process.terminate()
         self._process.wait()
 
     def close(self) -> None:
-        """Take down the line, once the process is ended and nobody waits on it."""
+        """Close the connection, once the process has ended and no `answer` is pending."""
         self._line.close()
 
     def _loss(self) -> WorkerLostError:
         code = self._process.wait()
         return WorkerLostError(
-            f"a worker process ended by itself (code {code}); if memory ran out, take fewer processes"
+            f"a worker process ended unexpectedly (code {code}); if memory ran out, use fewer processes"
         )
 
 
 def map_in_order(
     work: Callable[[Question], Answer], questions: Iterable[Question], n_processes: int
 ) -> Generator[Answer]:
-    """Answer each question by `work`, in `n_processes` fresh processes; here if that is 1, or the questions are few.
+    """Yield `work(question)` for each question, from `n_processes` processes; from this one if that is 1, or for few.
 
-    `work` and what goes in and out of it are pickled. Only a few questions are read ahead.
+    `work`, questions and answers are pickled. Only a few questions are read ahead.
     """
     coming = iter(questions)
     first = list(islice(coming, _AHEAD * n_processes))
@@ -114,7 +114,7 @@ def map_in_order(
             finally:
                 free.put(worker)
 
-        # A thread for each worker sends and waits, so that neither side ever waits for the other to listen.
+        # One thread per worker sends and waits, so that neither side can block the other.
         with ThreadPoolExecutor(n_processes) as threads:
             pending: deque[Future[Answer]] = deque()
             try:
@@ -144,8 +144,8 @@ def _hired(work: Callable[[Any], Any], count: int) -> Iterator[list[Worker]]:
 
 
 def serve(descriptor: int) -> None:
-    """Be a worker: take the function, then answer questions until the line is cut."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that who is told to end clears up first
+    """Run as a worker: receive the function, then answer questions until the connection is closed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a terminated worker cleans up first
     with Connection(descriptor) as line:
         try:
             work = line.recv()
@@ -161,6 +161,6 @@ def serve(descriptor: int) -> None:
                     answer = error
                 line.send(answer)
         except (EOFError, ConnectionError):
-            return  # the caller is gone
+            return  # the caller has ended
         finally:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to clear up
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to clean up

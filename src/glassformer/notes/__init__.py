@@ -14,6 +14,7 @@ from glassformer.notes.note import Note, read_note
 from glassformer.notes.page import THEME, cover, page
 from glassformer.report import terminal
 
+# In the order of the rows. A function returns the slots of the file in `rows/` that has its name.
 _WORK: Final = (
     *(words.embedding, words.positions, words.word_order),
     *(scores.query_key_value, scores.attention, scores.scaling, scores.worked_example),

@@ -33,7 +33,6 @@ def future(*interventions: Intervention) -> list[float]:
 
 
 def decoder() -> Slots:
-    """Row 16."""
     trace = traced(model(16, gain=2.0), FRENCH, _PREFIX)
     finished = {address.split(".")[2]: place for place, address in enumerate(trace) if address.startswith("dec.0.")}
     weights, masked = (seen(trace, f"dec.0.self.h0.{name}") for name in ("weights", "masked"))
@@ -61,7 +60,6 @@ def projections(n_steps: int) -> tuple[Notebook, bool]:
 
 
 def cross_attention() -> Slots:
-    """Row 17."""
     trace = traced(model(17, gain=2.0), FRENCH, _PREFIX)
     notebook, same = projections(len(_PREFIX))
     return {
@@ -74,7 +72,6 @@ def cross_attention() -> Slots:
 
 
 def output() -> Slots:
-    """Row 18."""
     specimen = model(18, gain=2.0)
     trace = traced(specimen, FRENCH, _PREFIX)
     asked, shown = 2, 5
@@ -110,7 +107,6 @@ def start_tokens() -> dict[str, tuple[int, Tensor]]:
 
 
 def start() -> Slots:
-    """Row 19."""
     rows = [
         (f"start_token = {name!r}", f"{token}", LEXICON[token], LEXICON[int(first.argmax())], f"{first.max():.4f}")
         for name, (token, first) in start_tokens().items()
@@ -156,7 +152,6 @@ def _tokens(found: Hypotheses, rank: int) -> list[int]:
 
 
 def greedy_and_beam() -> Slots:
-    """Row 20."""
     found = search()
     width, best = found.beam.tokens.size(1), found.beam.log_probs[0]
     greedy = zip(words(_tokens(found.greedy, 0)), found.steps.exp().tolist(), strict=True)

@@ -20,7 +20,6 @@ from glassformer.report.terminal import heat_map, side_by_side, table, vector
 
 
 def residual() -> Slots:
-    """Row 11."""
     specimen = model(11, gain=2.0, d_model=8, norm="none", d_ff=0, n_encoder_layers=1)
     trace = traced(specimen)
     names = {"x, the input": "enc.sum", "the sublayer": "enc.0.self.output", "their sum": "enc.0.add1.sum"}
@@ -81,7 +80,6 @@ def _reaches(x: Tensor, place: tuple[int, ...], rows: Sequence[str]) -> Table:
 
 
 def norms() -> Slots:
-    """Row 12."""
     linear = _example(4, 6)  # (B, D)
     images = _example(2, 3, 3, 3)  # (B, height, width, C), channels last
     texts = _example(2, 3, 4)  # (B, T, D)
@@ -118,7 +116,6 @@ def worked_norm() -> WorkedNorm:
 
 
 def norm_in_numbers() -> Slots:
-    """Row 13."""
     found = worked_norm()
     names, blank = ("e₁", "e₂"), [""] * 3
     means, sigmas = found.mean[:, 0], found.deviation[:, 0]
@@ -143,7 +140,6 @@ def norm_in_numbers() -> Slots:
 
 
 def feed_forward() -> Slots:
-    """Row 14."""
     specimen = model(14, d_model=8, d_ff=24, activation="relu")
     trace = traced(specimen)
     network = next(part for part in specimen.modules() if isinstance(part, FeedForward))
@@ -163,7 +159,6 @@ def feed_forward() -> Slots:
 
 
 def stack() -> Slots:
-    """Row 15."""
     specimen = model(15, n_encoder_layers=4)
     trace = traced(specimen)
     rows = []

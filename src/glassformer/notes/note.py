@@ -15,7 +15,7 @@ from rich.console import RenderableType
 import glassformer
 from glassformer.report.terminal import tiny
 
-Slots = dict[str, Any]  # name in the Markdown -> number, text, or a picture or table for rich
+Slots = dict[str, Any]  # name in the Markdown -> number, text, or something that rich draws
 
 ROWS: Final = Path(__file__).parent / "rows"
 # A slot that nobody fills is an error. Rows are Markdown, so nothing is escaped.

@@ -11,7 +11,7 @@ from glassformer.model.attention import KeyValue, MultiHeadAttention
 from glassformer.model.operations import linear
 from glassformer.model.scope import Scope
 from glassformer.notes.note import Slots
-from glassformer.notes.scores import scale_slips
+from glassformer.notes.scores import slip_heads, slip_root
 from glassformer.notes.specimen import FRENCH, Notebook, clear_attention, gap, model, seen, shares, traced
 from glassformer.report.terminal import bars, heat_map, table, tiny, vector
 
@@ -46,7 +46,6 @@ def sum_of_values(scores: Tensor, values: Tensor) -> Tensor:
 
 
 def all_words() -> Slots:
-    """Row 8."""
     scaled, plain = forms(scaled=True), forms(scaled=False)
     names = (
         ("word by word, a loop", "no matrices", "loop"),
@@ -64,7 +63,8 @@ def all_words() -> Slots:
         "width": width,
         "forms": table(("form", "", "scaled", "plain"), rows),
         "result": heat_map(scaled.module[:, :12].tolist(), FRENCH, [""] * 12, low=-3, high=3, ends=("-3", "3")),
-        **scale_slips(),
+        **slip_root(),
+        **slip_heads(),
     }
 
 
@@ -81,7 +81,6 @@ def look_up(query: Tensor) -> Notebook:
 
 
 def soft_look_up() -> Slots:
-    """Row 9."""
     unit = torch.eye(4, dtype=torch.float64)
     asked = {f"{loudness} × key c": look_up(loudness * unit[2]) for loudness in (0, 1, 2, 4, 8, 16)}
     asked["8 × (key a + key b)"] = look_up(8 * (unit[0] + unit[1]))
@@ -98,11 +97,6 @@ class Heads(NamedTuple):
     bias: Tensor  # (D,)
     output: Tensor  # (T, D)
 
-    @property
-    def error(self) -> float:
-        """How far the sum of the contributions is from the output."""
-        return gap(self.contributions.sum(dim=0) + self.bias, self.output)
-
 
 def multi_head() -> Heads:
     """Take apart an encoder's first self-attention, eight heads of width 8."""
@@ -116,7 +110,6 @@ def multi_head() -> Heads:
 
 
 def heads() -> Slots:
-    """Row 10."""
     found = multi_head()
     asked, names = 2, [f"head {head}" for head in range(len(found.weights))]
     sizes = found.contributions[:, asked].norm(dim=-1).tolist()
@@ -132,6 +125,6 @@ def heads() -> Slots:
         "weights": shares(found.weights[:, asked], names, FRENCH),
         "parts": bars(dict(zip(names, sizes, strict=True)), digits=2),
         "sums": table(("", "first channels"), sums),
-        "error": found.error,
-        **scale_slips(),
+        "error": gap(found.contributions.sum(dim=0) + found.bias, found.output),
+        **slip_heads(),
     }

@@ -29,7 +29,6 @@ from glassformer.report.terminal import bar, heat_map, table, vector
 
 
 def query_key_value() -> Slots:
-    """Row 4."""
     specimen = model(4, d_model=8, n_heads=1, gain=1.5)
     trace = traced(specimen)
     x = seen(trace, "enc.sum")
@@ -65,7 +64,6 @@ def twice_exponential(scores: Tensor) -> Tensor:
 
 
 def attention() -> Slots:
-    """Row 5."""
     trace = traced(model(5, gain=0.6, n_heads=1, scaled_attention=False))
     scores, weights, values, context = (
         seen(trace, f"enc.0.self.h0.{n}") for n in ("scores", "weights", "v", "context")
@@ -115,29 +113,27 @@ def spread(d_k: int) -> Spread:
 
 
 def scaling() -> Slots:
-    """Row 6."""
     found = {d_k: spread(d_k) for d_k in (4, 16, 64, 256)}
     rows = [(f"{d_k}", f"{math.sqrt(d_k):.0f}", *(f"{value:.2f}" for value in each)) for d_k, each in found.items()]
     tops = {"plain": found[256].top_raw, "scaled": found[256].top_scaled, "even": 0.1}
     return {
         "spreads": table(("d_k", "√d_k", "spread", "scaled", "top share", "scaled"), rows),
         "tops": table((), [(name, f"{value:.2f}", bar(value, 1.0)) for name, value in tops.items()]),
-        **scale_slips(),
+        **slip_root(),
+        **slip_heads(),
     }
 
 
-def scale_slips() -> Slots:
-    """Return the numbers of `slip-root.md` and `slip-heads.md`: dividing by d_k, and by the width of the model."""
+def slip_root() -> Slots:
+    """Return the slots of `slip-root.md`: scores divided by d_k."""
     scores = torch.tensor([112.0, 96.0], dtype=torch.float64)
-    base = ModelConfig()
+    return {name: softmax(scale(scores, factor=1 / by)) for name, by in (("by_root", 8), ("by_width", 64))}
+
+
+def slip_heads() -> Slots:
+    """Return the slots of `slip-heads.md`: scores divided by the root of the model's width."""
     with torch.device("meta"):
-        factor = MultiHeadAttention(base).factor
-    return {
-        "by_root": softmax(scale(scores, factor=1 / 8)),
-        "by_width": softmax(scale(scores, factor=1 / 64)),
-        "base": base,
-        "divisor": 1 / factor,
-    }
+        return {"base": ModelConfig(), "divisor": 1 / MultiHeadAttention(ModelConfig()).factor}
 
 
 class WorkedScores(NamedTuple):
@@ -173,7 +169,6 @@ def worked_scores() -> WorkedScores:
 
 
 def worked_example() -> Slots:
-    """Row 7."""
     found = worked_scores()
     scores, scaled, weights = found.scores[0], found.scaled[0], found.weights[0]
     d_k = found.context.size(1)

@@ -42,11 +42,6 @@ class Loss(NamedTuple):
     one_pass: float
     steps: list[float]
 
-    @property
-    def error(self) -> float:
-        """How far the sum of the steps is from the one pass."""
-        return abs(self.one_pass - sum(self.steps))
-
 
 def loss_both_ways() -> Loss:
     """Compute the cross-entropy of the right words in both ways, as training would."""
@@ -93,7 +88,6 @@ def time_both(lengths: tuple[int, ...], width: int = 64, seconds: float = 1.5) -
 
 
 def parallel() -> Slots:
-    """Row 21."""
     loss = loss_both_ways()
     reads, says = ("<sos>", *ENGLISH), (*ENGLISH, "<eos>")
     steps = [(read, say, f"{value:.4f}") for read, say, value in zip(reads, says, loss.steps, strict=True)]
@@ -150,7 +144,6 @@ def _say(pocket: Transformer, src: Tensor, words: list[str]) -> list[str]:
 
 
 def pocket() -> Slots:
-    """Row 22."""
     config = preset("pocket", vocab=len(LEXICON), max_positions=64)
     with seeded(22):
         pocket = Transformer(config).double().eval().requires_grad_(False)
@@ -181,7 +174,6 @@ def pocket() -> Slots:
 
 
 def sizes() -> Slots:
-    """Row 23."""
     rows = []
     for name in PRESETS:
         config = preset(name)
@@ -203,7 +195,6 @@ def sizes() -> Slots:
 
 
 def jane() -> Slots:
-    """Row 24."""
     specimen = model(24)
     hidden = specimen.hidden(torch.tensor([ids(FRENCH)]), torch.tensor([[specimen.start_id, *ids(ENGLISH)]]))[0]
     targets = torch.tensor([*ids(ENGLISH), EOS])

@@ -18,7 +18,6 @@ from glassformer.report.terminal import heat_map, legend, side_by_side, table, v
 
 
 def embedding() -> Slots:
-    """Row 1."""
     specimen = model(1, d_model=8)
     trace = traced(specimen, WOMAN)
     row, scaled = seen(trace, "enc.row"), seen(trace, "enc.embedding")
@@ -71,7 +70,6 @@ def pair(position: int, i: int, width: int) -> Pair:
 
 
 def positions() -> Slots:
-    """Row 2."""
     small, wide, places = 4, 16, 12
     encoding = sinusoid(start=0, length=4, width=small, layout="interleaved")[0]
     config = ModelConfig(d_model=wide, n_heads=1, max_positions=places)
@@ -117,7 +115,6 @@ def raccoon(positions: str) -> Raccoon:
 
 
 def word_order() -> Slots:
-    """Row 3."""
     both = {"without positions": raccoon("none"), "with positions": raccoon("interleaved")}
     without, with_positions = both.values()
     top = with_positions.distances.max().item()

@@ -32,7 +32,6 @@ _LONGEST_NAME: Final = 6  # of a column
 _N_WORDS: Final = 3  # next words of a step
 _SAME_PICTURE: Final = frozenset(("scale", "mask"))  # operations that change numbers but hardly their picture
 
-
 # Names of the axes of a picture.
 _AXES: Final = {
     "src": "source",
@@ -82,8 +81,8 @@ def show_cells(explanation: Explanation, address: str, depth: int, console: Cons
 def _walk(subject: Subject, width: int) -> Iterator[RenderableType]:
     yield _title(subject)
     yield from _cutting(subject)
-    table = stations(subject.model.config.positions)
-    first_layer = {tensor.replace("*", "0"): station for station in table.values() for tensor in station.tensors}
+    known = stations(subject.model.config.positions).values()
+    first_layer = {tensor.replace("*", "0"): station for station in known for tensor in station.tensors}
     passed: dict[str, Station] = {}
     for entry in subject.recording.trace.entries.values():  # pre-norm has another order than the table
         if entry.address in first_layer:

@@ -1,7 +1,7 @@
-"""Cutting words into pieces at random, for subword regularisation.
+"""Random segmentation of words into pieces, for subword regularisation.
 
-sentencepiece can do it by itself, but mixes its seed with a number that every process draws anew, so that no run could
-be made again. Here the caller brings the generator, and what comes out depends on nothing else.
+By hand, because sentencepiece mixes its seed with a random number of the process, so that no run is reproducible. Here
+the result depends only on the caller's generator.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
-_MOST_WORDS: Final = 30_000  # that are remembered; a few kB each
-_LONGEST_WORD: Final = 40  # characters of a word that is; a longer one hardly comes again
-_UNKNOWN: Final = 10.0  # how much less likely than any piece sentencepiece takes a character that is none
+_MOST_WORDS: Final = 30_000  # words in the cache; a few kB each
+_LONGEST_WORD: Final = 40  # characters of a cached word; longer ones rarely recur
+_UNKNOWN: Final = 10.0  # how much less likely than any piece an unknown character is to sentencepiece
 
 
 class Vocabulary(NamedTuple):
-    """What there is to cut words into."""
+    """The pieces of a tokenizer."""
 
     pieces: Mapping[str, tuple[int, float]]  # id and score
-    spell: Callable[[str], list[int]]  # the ids of a character that is no piece
-    best: Callable[[str], list[int]]  # the best way to cut a word
+    spell: Callable[[str], list[int]]  # the ids of a character without a piece
+    best: Callable[[str], list[int]]  # the best segmentation of a word
 
 
 class Cutter(Protocol):
-    """One who cuts words at random."""
+    """Segments words at random."""
 
     def cut(self, word: str, draws: random.Random) -> list[int]:
-        """Cut a word into ids."""
+        """Return the ids of a word."""
         ...
 
 
@@ -42,25 +42,25 @@ class _Edge(NamedTuple):
     ids: list[int]
 
 
-class _Node(NamedTuple):
-    """A place in a word: the pieces that end there, and up to where each reaches on the way from 0 to 1."""
+class _Position(NamedTuple):
+    """A position in a word: the pieces that end there, and their cumulative probabilities."""
 
     edges: list[_Edge]
     bounds: list[float]
 
 
 class UnigramCutter:
-    """Takes each segmentation with its probability to the power of alpha (Kudo 2018), out of all there are."""
+    """Samples among all segmentations by their probability to the power of alpha (Kudo 2018)."""
 
     def __init__(self, vocabulary: Vocabulary, alpha: float) -> None:
         self._vocabulary, self._alpha = vocabulary, alpha
         self._longest = max(map(len, vocabulary.pieces))
         self._unknown = min(score for _, score in vocabulary.pieces.values()) - _UNKNOWN
         self._symbols = {token for token, score in vocabulary.pieces.values() if score == 0}
-        self._lattices: dict[str, list[_Node]] = {}
+        self._lattices: dict[str, list[_Position]] = {}
 
     def cut(self, word: str, draws: random.Random) -> list[int]:
-        """Walk from the end of the word to its beginning, by chance."""
+        """Sample pieces from the end of the word to its beginning."""
         nodes = self._lattices.get(word)
         if nodes is None:
             nodes = _remember(self._lattices, word, self._lattice(word))
@@ -74,12 +74,12 @@ class UnigramCutter:
             end = edge.start
         return [token for ids in reversed(parts) for token in ids]
 
-    def _lattice(self, word: str) -> list[_Node]:
-        """Sum over all segmentations of each beginning of the word; nothing if it holds a symbol, which nobody cuts."""
+    def _lattice(self, word: str) -> list[_Position]:
+        """Sum over all segmentations of each prefix; empty if the word contains a symbol, which is never cut."""
         if self._symbols and not self._symbols.isdisjoint(self._vocabulary.best(word)):
             return []
         pieces = self._vocabulary.pieces
-        nodes, totals = [_Node([], [])], [0.0]  # the logarithm of the sum
+        nodes, totals = [_Position([], [])], [0.0]  # the logarithm of the sum
         for end in range(1, len(word) + 1):
             edges, scores = [], []
             for start in range(max(0, end - self._longest), end):
@@ -96,19 +96,19 @@ class UnigramCutter:
             top = max(scores)
             sums = list(accumulate(math.exp(score - top) for score in scores))
             totals.append(top + math.log(sums[-1]))
-            nodes.append(_Node(edges, [part / sums[-1] for part in sums]))
+            nodes.append(_Position(edges, [part / sums[-1] for part in sums]))
         return nodes
 
 
 class BpeCutter:
-    """Merges pieces as BPE does, but passes over each merge with the probability of dropout (Provilkov et al. 2020)."""
+    """Merges pieces like BPE, but skips each merge with the probability of dropout (Provilkov et al. 2020)."""
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
         self._vocabulary, self._dropout = vocabulary, dropout
         self._is_merged: dict[str, bool] = {}
 
     def cut(self, word: str, draws: random.Random) -> list[int]:
-        """Merge by chance; what is not made by merging, such as a symbol, stays whole."""
+        """Merge at random; what is not made by merging, such as a symbol, stays whole."""
         is_merged = self._is_merged.get(word)
         if is_merged is None:
             best = self._vocabulary.best(word)
@@ -132,7 +132,7 @@ class BpeCutter:
             _, left, text = heappop(agenda)
             right = after[left]
             if not parts[left] or right == len(parts) or parts[left] + parts[right] != text:
-                continue  # one of the two has merged with another since
+                continue  # one of the two has been merged since
             if dropout and draws.random() < dropout:
                 continue
             parts[left], parts[right] = text, ""

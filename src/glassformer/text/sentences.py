@@ -1,6 +1,6 @@
-"""A text to its sentences and the white space between them: joined again, they are the text.
+"""Split a text into sentences and the white space between them; joined again, they are the text.
 
-sentencex knows where sentences end in many languages; what it gets wrong in French and English is mended here.
+sentencex finds sentence ends in many languages; its errors in French and English are corrected here.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 import sentencex  # type: ignore[import-untyped] # compiled, without stubs
 
 _DEFAULT_LANGUAGE: Final = "en"
-_WINDOW: Final = 2000  # characters: sentencex takes time by the square where quotes open and never close
+_WINDOW: Final = 2000  # characters: sentencex takes quadratic time where quotes are never closed
 
-# sentencex panics on wide white space before a full stop, and takes no lone surrogates; a space is as long as either.
+# sentencex panics on wide white space before a full stop and on lone surrogates; a space has the same length.
 _UNSAFE: Final = re.compile("[\ud800-\udfff]|[^\\S ]")
 _LINE_BREAKS: Final = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
-# What no sentence ends with although it has a full stop: titles, and words that go with a number behind them.
+# Abbreviations that do not end a sentence: titles, and words that are followed by a number.
 _TITLES: Final = {
     "fr": re.compile("MM?|Mr|Mmes?|Mlles?|Me|Mgr|Drs?|Pr|Prof|Ste?s?|Sté|Cie|Ph|bd|boul|Rép|dém|c\\.-à-d"),
     "en": re.compile("M[rst]|Mrs|Dr|Prof|St|Capt|Gen|Col|Lt|Sgt|Rev|Hon|Sen|Rep|Gov|Messrs|Ph|vs"),
@@ -29,9 +29,9 @@ _COUNTED: Final = {
     "en": re.compile("Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec|nos?|vol|pp?|art|chap|fig|sec|ch|approx"),
 }
 _INITIALS: Final = re.compile(r"(?:\w[’'])?(?:[^\W\d_]\.-?)*[^\W\d_]\.")  # M., J.-C., l'O.N.U.
-_LONGEST_WORD: Final = 40  # characters: what is longer is no abbreviation
+_LONGEST_WORD: Final = 40  # characters; longer words are not abbreviations
 
-# Where a sentence that is too long is best cut: behind a clause, a comma, a space, and not inside a character.
+# The best places to cut a long sentence: after a clause, a comma, a space, and never inside a character.
 _PLACES: Final = (
     re.compile(r"[;:!?…。！？；：)»”—–][\"')»”]*(?=\s)|[。！？；：]|[.!?;:](?=\s)"),
     re.compile(r"[,،、，](?=\s)|[、，]"),
@@ -41,9 +41,9 @@ _CHARACTER: Final = re.compile("(?![\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\
 
 
 def split_sentences(text: str, language: str = "") -> list[str]:
-    """Cut a text into sentences and the white space around and between them; `"".join` gives the text back.
+    """Return the sentences of a text and the white space around and between them; `"".join` restores the text.
 
-    A sentence neither begins nor ends with white space, and no line break is inside one.
+    A sentence neither starts nor ends with white space, and contains no line break.
     """
     spans: list[str] = []
     start = 0
@@ -56,9 +56,9 @@ def split_sentences(text: str, language: str = "") -> list[str]:
 
 
 def cut_sentence(sentence: str, n_parts: int) -> list[str]:
-    """Cut a sentence that is too long into about `n_parts` of similar length, each at the best place near.
+    """Cut a long sentence into about `n_parts` parts of similar length, at the best places nearby.
 
-    Whatever has two characters comes back in two parts at least.
+    A sentence of two characters or more is cut into at least two parts.
     """
     assert n_parts > 1
     size = len(sentence) / n_parts
@@ -78,7 +78,7 @@ def _best_place(sentence: str, target: int, slack: int) -> int:
 
 
 def _split_line(line: str, language: str) -> Iterator[str]:
-    """Split what has no line break in it."""
+    """Split a single line."""
     code = re.split("[-_]", language)[0].lower() or _DEFAULT_LANGUAGE
     start = 0
     for end in _ends(line, code):
@@ -92,28 +92,28 @@ def _split_line(line: str, language: str) -> Iterator[str]:
 
 
 def _ends(line: str, code: str) -> Iterator[int]:
-    """Give the ends of the sentences of a line, in order."""
+    """Yield the ends of the sentences of a line, in order."""
     safe = _UNSAFE.sub(" ", line)
     start = 0
     while len(safe) - start > _WINDOW:
         *ends, stop = accumulate(map(len, sentencex.segment(code, safe[start : start + _WINDOW])), initial=start)
         yield from (end for end in ends[1:] if not _goes_on(safe, end, code))
-        start = ends[-1] if ends[-1] - start > _WINDOW // 2 else stop  # the last sentence goes on in the next window
+        start = ends[-1] if ends[-1] - start > _WINDOW // 2 else stop  # the last sentence continues in the next window
     ends = list(accumulate(map(len, sentencex.segment(code, safe[start:])), initial=start))
     yield from (end for end in ends[1:-1] if not _goes_on(safe, end, code))
     yield len(line)
 
 
 def _goes_on(line: str, end: int, code: str) -> bool:
-    """Say whether what sentencex takes for the end of a sentence is none."""
+    """Return whether the sentence continues after an end that sentencex found."""
     before, behind = line[max(end - _LONGEST_WORD, 0) : end], line[end]
     word = before.rstrip()
     if before == word:
-        return word.isascii()  # no space behind a full stop: example.com; but 。 needs none
+        return word.isascii()  # no space after a full stop, as in example.com; but 。 needs none
     word = word.split(" ")[-1].lstrip("([\"'«“‘-")
     if not word.endswith("."):
         return False
-    if word[:-1].isdigit() and line[:end].strip() == word:  # 1. in front of an item of a list
+    if word[:-1].isdigit() and line[:end].strip() == word:  # 1. before a list item
         return True
     if code == "fr" and _INITIALS.fullmatch(word):
         return behind.isupper() or behind.isdigit() or len(word) > 2

@@ -1,13 +1,12 @@
-"""Text to ids and back: sentencepiece, with our special ids and nothing lost on the way.
+"""Text to ids and back, by sentencepiece with our special ids.
 
-With a vocabulary that was learnt here, `decode(encode(text)) == text` for every text, unless it was asked to normalise.
+With a vocabulary that was learnt here, `decode(encode(text)) == text` for every text, unless it normalises.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import os
 import random
 import re
 from collections import Counter
@@ -24,6 +23,7 @@ from sentencepiece import (
 
 from glassformer.config import TokenizerConfig
 from glassformer.errors import ConfigError, DataError, ModelFileError
+from glassformer.files import atomic_file
 from glassformer.text.sampling import BpeCutter, Cutter, UnigramCutter, Vocabulary
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
 
@@ -35,30 +35,30 @@ TGT_MODEL: Final = "tokenizer.tgt.model"
 
 _NAMES: Final = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
 _SILENT: Final = frozenset({PAD, BOS, EOS})
-_MARK: Final = "\u2581"  # how sentencepiece writes a space inside a piece
-_LOST: Final = "\ufffd"  # what stands for a character that is none
+_MARK: Final = "\u2581"  # a space inside a piece
+_LOST: Final = "\ufffd"  # replaces an invalid character
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
-# sentencepiece leaves out lines that are long or have a U+2585, and has a meaning of its own for the others, all in
-# silence: so lines are cut there, and none is longer than its 4192 bytes.
+# sentencepiece silently skips lines that are long or contain U+2585, and gives the other characters a special meaning:
+# so lines are cut there, and none exceeds its limit of 4192 bytes.
 _CUT: Final = re.compile("[\0\t\n\r\u2581\u2585]|<(?:pad|unk|/?s|0x[0-9A-F]{2})>")
 _LONGEST_LINE: Final = 1000  # characters
-_FEW: Final = 8  # texts, for which sentencepiece starts no thread: that takes longer than they do
-_THREADS: Final = 16  # the vocabulary depends on it, so it is not the machine's number
+_FEW: Final = 8  # texts, for which starting threads takes longer than encoding
+_THREADS: Final = 16  # fixed, because the vocabulary depends on it
 _ONLY_ERRORS: Final = 2
 
 _WORD: Final = re.compile(f"{_MARK}*[^{_MARK}]+|{_MARK}+")
 
 
 class Tokenizer:
-    """One side's vocabulary; a value, equal to any other made of the same bytes, and pickled as them.
+    """One side's vocabulary; a value, equal to any other with the same bytes, and pickled as them.
 
-    Special ids are ours, whatever the sentencepiece model calls them: PAD 0, UNK 1, BOS 2, EOS 3, then all its other
-    pieces in its own order. A lone surrogate, which is no character, is read as U+FFFD.
+    Special ids are ours, whatever those of the sentencepiece model: PAD 0, UNK 1, BOS 2, EOS 3, then all its other
+    pieces in order. A lone surrogate is read as U+FFFD.
     """
 
     def __init__(self, model_bytes: bytes, where: str = "tokenizer") -> None:
-        """Take the bytes of a sentencepiece model; errors name `where` they came from."""
+        """Parse the bytes of a sentencepiece model; `where` names their origin in errors."""
         self.model_bytes = model_bytes
         self._processor = _read(model_bytes, where)
         specials = [self._processor.pad_id(), self._processor.unk_id()]
@@ -67,66 +67,65 @@ class Tokenizer:
         self.theirs: Final = (*specials, *others)  # their id for each of ours, -1 where they have none
         ours = {their: our for our, their in enumerate(self.theirs)}
         same = specials == [PAD, UNK, BOS, EOS]
-        self._cutters: dict[float, Cutter] = {}  # which remember the words they have seen
+        self._cutters: dict[float, Cutter] = {}  # by alpha; they cache words
         self._ours = None if same else [ours[their] for their in range(self._processor.get_piece_size())]
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> Self:
         """Learn a vocabulary from `lines`, which are read once; the same lines and settings give the same bytes.
 
-        A line counts once, however often it comes.
+        A repeated line counts once.
         """
-        sample = _Sample(config)
+        sample = _Reservoir(config)
         for line in lines:
             sample.add(line)
         return cls(_train(sample.lines, config))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a sentencepiece model, ours or anybody's.
+        """Read a sentencepiece model, whoever trained it.
 
-        One that was trained without byte fallback gives UNK for a character that it does not have, and one that
-        normalises gives texts back normalised.
+        Without byte fallback, a character that is not in the vocabulary becomes UNK; with normalisation, texts are
+        decoded in normalised form.
         """
         try:
             return cls(Path(path).read_bytes(), str(path))
         except FileNotFoundError:
-            raise ModelFileError(f"{path}: no such tokenizer; `glassformer tokenizer` makes one") from None
+            raise ModelFileError(f"{path}: no such tokenizer; train one with `glassformer tokenizer`") from None
         except OSError as error:
             raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the sentencepiece model, whole or not at all."""
+        """Write the sentencepiece model atomically; the folder is created if needed."""
         path = Path(path)
-        unfinished = path.with_name(f"{path.name}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(self.model_bytes)
-            os.replace(unfinished, path)
         except OSError as error:
             raise ModelFileError(f"{path} cannot be written: {error.strerror}") from None
+        with atomic_file(path, error=ModelFileError) as file:
+            file.write(self.model_bytes)
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are, the special ones included."""
+        """Number of ids, special ones included."""
         return len(self.theirs)
 
     @cached_property
     def sha256(self) -> str:
-        """A name that only these bytes have."""
+        """SHA-256 of the model bytes."""
         return hashlib.sha256(self.model_bytes).hexdigest()
 
     @property
     def has_bytes(self) -> bool:
-        """Whether characters without an id are spelt in bytes; all vocabularies learnt here do."""
+        """Whether characters without an id are encoded as bytes, as in all vocabularies learnt here."""
         return bool(self._bytes)
 
     def encode(self, text: str) -> list[int]:
-        """Cut a text into ids, without BOS and EOS."""
+        """Return the ids of a text, without BOS and EOS."""
         return self._to_ours(self._encode(_without_surrogates(text)))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode many texts at once."""
+        """Return the ids of each text."""
         if len(texts) < _FEW:
             return [self.encode(text) for text in texts]
         clean = [_without_surrogates(text) for text in texts]
@@ -136,15 +135,15 @@ class Tokenizer:
         return batch if self._ours is None else [self._to_ours(ids) for ids in batch]
 
     def sample(self, text: str, alpha: float, seed: int) -> list[int]:
-        """Cut a text at random; see `sample_batch`."""
+        """Return a random segmentation of a text; see `sample_batch`."""
         return self.sample_batch([text], alpha, seed)[0]
 
     def sample_batch(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
-        """Cut each text at random, for subword regularisation (Kudo 2018) or BPE dropout (Provilkov et al. 2020).
+        """Return random segmentations, for subword regularisation (Kudo 2018) or BPE dropout (Provilkov et al. 2020).
 
-        With unigram, a segmentation comes up with its probability to the power of `alpha`; with BPE, a merge is passed
-        over with the probability `alpha`. The result depends on nothing but the arguments, in any process, so a run
-        that resumes draws what it would have drawn.
+        With unigram, segmentations are sampled by their probability to the power of `alpha`; with BPE, each merge is
+        skipped with probability `alpha`. The result depends only on the arguments, in any process, so that a resumed
+        run is identical.
         """
         draws = random.Random(seed)  # noqa: S311 - no secret
         if alpha not in self._cutters:
@@ -153,24 +152,24 @@ class Tokenizer:
         return [self._to_ours(self._sample(_without_surrogates(text), cutter, draws)) for text in texts]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Put a text together; PAD, BOS and EOS say nothing, UNK and broken bytes are U+FFFD in our vocabularies."""
+        """Return the text of ids; PAD, BOS and EOS are skipped, UNK and broken bytes are U+FFFD in our vocabularies."""
         text: str = self._processor.decode(self._to_theirs(token for token in ids if token not in _SILENT))
         return text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Name ids for a reader: `▁the` is a word's beginning, `<0xE2>` a byte."""
+        """Return readable pieces: `▁the` starts a word, `<0xE2>` is a byte."""
         theirs = [(token, self.theirs[token]) for token in self._checked(ids)]
         return [self._processor.id_to_piece(their) if their >= 0 else _NAMES[token] for token, their in theirs]
 
     def is_byte(self, token: int) -> bool:
-        """Say whether an id is one byte of a character that has no id of its own."""
+        """Return whether an id is one byte of a character without an id."""
         return self.theirs[token] in self._byte_ids
 
     def spans(self, text: str) -> list[Span]:
-        """Say for each id of `encode(text)` which characters of `text` it stands for.
+        """Return for each id of `encode(text)` the span of characters of `text` that it covers.
 
-        Each byte of a character stands for all of it, and so does each part of one that was normalised into several. A
-        leading `▁` that is not in the text stands for nothing.
+        Each byte of a character covers all of it, and so does each part of one that was normalised into several. A
+        leading `▁` that is not in the text has an empty span.
         """
         spans: list[Span] = []
         start = 0
@@ -182,7 +181,7 @@ class Tokenizer:
         return spans
 
     def decode_spans(self, ids: Sequence[int]) -> list[Span]:
-        """Say for each id which characters of `decode(ids)` come from it, for ids that a model has made up too."""
+        """Return for each id the span of characters of `decode(ids)` that comes from it, for any ids."""
         audible = [token for token in ids if token not in _SILENT]
         found: dict[str, Any] = {"offsets": []}
         if audible:
@@ -223,7 +222,7 @@ class Tokenizer:
 
     @cached_property
     def _bare(self) -> SentencePieceProcessor:
-        """The same model for what does not begin a text: it puts no space in front."""
+        """The same model without a leading space, for text that does not start a sentence."""
         bare = SentencePieceProcessor(model_proto=self.model_bytes)
         bare.override_normalizer_spec(add_dummy_prefix=False)
         return bare
@@ -235,12 +234,12 @@ class Tokenizer:
         first, *others = self._parts(text)
         ids: list[int] = self._processor.encode(first)
         for part in others:
-            ids += self._spell(_MARK)  # as a character, sentencepiece takes it for a space
+            ids += self._spell(_MARK)  # sentencepiece would read it as a space
             ids += self._bare.encode(part)
         return ids
 
     def _spell(self, character: str) -> list[int]:
-        """Give the ids of a character that is no piece."""
+        """Return the ids of a character without a piece."""
         return [self._bytes[byte] for byte in character.encode()] if self.has_bytes else [self._processor.unk_id()]
 
     def _sample(self, text: str, cutter: Cutter, draws: random.Random) -> list[int]:
@@ -258,13 +257,13 @@ class Tokenizer:
     def _is_unigram(self) -> bool:
         try:
             self._processor.nbest_encode("a", nbest_size=2)
-        except RuntimeError:  # the others have one way, and no second best
+        except RuntimeError:  # other models have no second-best segmentation
             return False
         return True
 
     @cached_property
     def _has_words(self) -> bool:
-        """Whether no piece reaches from one word into the next, so that each can be cut for itself."""
+        """Whether no piece spans several words, so that each word can be segmented by itself."""
         return all(_WORD.fullmatch(piece) for piece in self._vocabulary.pieces)
 
     @cached_property
@@ -277,15 +276,15 @@ class Tokenizer:
         return Vocabulary({sp.id_to_piece(i): (i, sp.get_score(i)) for i in ids}, self._spell, plain.encode)
 
     def _spans(self, text: str, prefix: bool) -> Iterator[Span]:
-        """Walk over the normalised text, which knows where each of its characters comes from."""
+        """Follow the normalised text, which records the origin of each character."""
         normal, origins = self._bare.normalize(text, with_offsets=True)
         processor = self._processor if prefix else self._bare
-        at = -1 if processor.normalize(text) == _MARK + normal else 0  # before or at the first character
+        at = -1 if processor.normalize(text) == _MARK + normal else 0  # -1 with a leading space
         found = processor.encode(text, return_type="offset_mapping")
         n_bytes = 0
         for their, piece in zip(found["ids"], found["pieces"], strict=True):
             is_byte = their in self._byte_ids
-            end = min(at + (1 if is_byte else len(piece)), len(normal))  # some models put the space behind
+            end = min(at + (1 if is_byte else len(piece)), len(normal))  # some models put the space after a word
             behind = max(end, 0)
             while 0 < behind < len(normal) and origins[behind] == origins[end - 1]:
                 behind += 1  # one character that was normalised into several
@@ -313,7 +312,7 @@ class Tokenizer:
 
 
 class Tokenizers(NamedTuple):
-    """The vocabularies of the two sides; one and the same if they share it."""
+    """The vocabularies of the two sides; the same one if they share it."""
 
     src: Tokenizer
     tgt: Tokenizer
@@ -337,10 +336,10 @@ class Tokenizers(NamedTuple):
         if found == {SRC_MODEL, TGT_MODEL}:
             return cls(Tokenizer.load(folder / SRC_MODEL), Tokenizer.load(folder / TGT_MODEL))
         wanted = f"either {JOINT_MODEL} or {SRC_MODEL} and {TGT_MODEL}"
-        raise ModelFileError(f"{folder} needs {wanted}, but has {' and '.join(sorted(found)) or 'none of them'}")
+        raise ModelFileError(f"{folder} needs {wanted}, but contains {' and '.join(sorted(found)) or 'none of them'}")
 
     def save(self, folder: str | Path) -> None:
-        """Write them into `folder`, which is made if need be; those that were there are gone then."""
+        """Write them into `folder`, which is created if needed, and delete other tokenizers there."""
         folder = Path(folder)
         files = {JOINT_MODEL: self.src} if self.joint else {SRC_MODEL: self.src, TGT_MODEL: self.tgt}
         for name, tokenizer in files.items():
@@ -354,7 +353,7 @@ def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) 
     if config.joint:
         joint = Tokenizer.train((line for pair in pairs for line in pair), config)
         return Tokenizers(joint, joint)
-    samples = {"source": _Sample(config), "target": _Sample(config)}
+    samples = {"source": _Reservoir(config), "target": _Reservoir(config)}
     for pair in pairs:
         for sample, line in zip(samples.values(), pair, strict=True):
             sample.add(line)
@@ -367,8 +366,8 @@ def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) 
     return Tokenizers(*trained)
 
 
-class _Sample:
-    """Some of many lines, each as likely as any other, in bounded memory (reservoir sampling)."""
+class _Reservoir:
+    """A uniform sample of lines in bounded memory (reservoir sampling)."""
 
     def __init__(self, config: TokenizerConfig) -> None:
         self.lines: list[str] = []
@@ -377,7 +376,7 @@ class _Sample:
         self._random = random.Random(config.seed)  # noqa: S311 - no secret
 
     def add(self, text: str) -> None:
-        """Offer a text, cut into lines that sentencepiece can learn from."""
+        """Add a text, cut into lines that sentencepiece can learn from."""
         for part in _CUT.split(_without_surrogates(text)):
             for start in range(0, len(part), _LONGEST_LINE):
                 line = part[start : start + _LONGEST_LINE]
@@ -389,10 +388,10 @@ class _Sample:
 
 
 def _train(lines: list[str], config: TokenizerConfig) -> bytes:
-    # Each line once: a passage that comes twice takes sentencepiece time by the square of its length.
+    # Each line once: sentencepiece takes quadratic time for repeated passages.
     lines = list(dict.fromkeys(lines))
     if not any(map(str.strip, lines)):
-        raise DataError("there is no text to learn a vocabulary from")
+        raise DataError("no text to learn a vocabulary from")
     file = io.BytesIO()
     try:
         SentencePieceTrainer.train(
@@ -424,7 +423,7 @@ def _train(lines: list[str], config: TokenizerConfig) -> bytes:
 
 
 def _without_rare(lines: list[str], coverage: float) -> list[str]:
-    """Cut lines at characters that are too rare for an id; left to itself, sentencepiece spares not even the space."""
+    """Cut lines at characters that are too rare for an id; sentencepiece would drop even the space."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line)
@@ -441,11 +440,11 @@ def _without_rare(lines: list[str], coverage: float) -> list[str]:
 
 
 def _explain(fault: str, config: TokenizerConfig) -> str:
-    """Say in our words why sentencepiece could not learn, and what to change."""
+    """Return why sentencepiece could not learn, and what to change."""
     if most := re.search(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)", fault):
-        return f"vocab_size={config.vocab_size}: the text is enough for {most[1]}; take that or less, or more text"
+        return f"vocab_size={config.vocab_size}: the text suffices for {most[1]}; use at most that, or more text"
     if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", fault):
-        remedy = f"take that or more, or lower character_coverage={config.character_coverage}"
+        remedy = f"use at least that, or lower character_coverage={config.character_coverage}"
         return f"vocab_size={config.vocab_size}: special ids, bytes and single characters take {least[1]}; {remedy}"
     return f"sentencepiece cannot learn from this text: {' '.join(fault.split())}"
 
@@ -455,12 +454,10 @@ def _read(model_bytes: bytes, where: str) -> SentencePieceProcessor:
     try:
         processor.load_from_serialized_proto(model_bytes)
         normaliser = SentencePieceNormalizer(model_proto=model_bytes).serialized_normalizer_spec()
-    except (RuntimeError, UnicodeDecodeError):  # the latter where its own complaint quotes broken bytes
-        raise ModelFileError(
-            f"{where} is not a sentencepiece model, or not a whole one; copy or train it again"
-        ) from None
-    if not normaliser.startswith((b"\n", b"\x12")):  # its name or its rules; it stands last in the file
-        raise ModelFileError(f"{where} is a sentencepiece model cut short; copy or train it again")
+    except (RuntimeError, UnicodeDecodeError):  # the latter if its error message quotes broken bytes
+        raise ModelFileError(f"{where} is not a sentencepiece model, or incomplete; copy or train it again") from None
+    if not normaliser.startswith((b"\n", b"\x12")):  # its name or its rules; it comes last in the file
+        raise ModelFileError(f"{where} is a truncated sentencepiece model; copy or train it again")
     return processor
 
 

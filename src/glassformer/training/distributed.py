@@ -132,7 +132,7 @@ def sync_gradients(module: nn.Module, is_on: bool) -> AbstractContextManager[Non
 
 def full_tensor(tensor: Tensor) -> Tensor:
     """Return all of a tensor of which each process may hold a shard; all processes must call it."""
-    return _ask(tensor, "full_tensor")
+    return _call(tensor, "full_tensor")
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
@@ -147,10 +147,10 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 def local_shard(tensor: Tensor) -> Tensor:
     """Return the shard that this process holds, which it may write to."""
-    return _ask(tensor, "to_local")
+    return _call(tensor, "to_local")
 
 
-def _ask(tensor: Tensor, method: str) -> Tensor:
+def _call(tensor: Tensor, method: str) -> Tensor:
     """Call a method of a DTensor, or return any other tensor as it is; importing DTensor would take 45 MB."""
     answer: Tensor = getattr(tensor, method, lambda: tensor)()
     return answer

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, Self, get_args, get_origin
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
@@ -62,6 +62,43 @@ class Recipe(Settings):
     training: TrainingConfig = TrainingConfig()
     search: SearchConfig = SearchConfig()
 
+    @classmethod
+    def read(cls, path: str | Path | None = None, changes: Mapping[str, Any] | None = None) -> Self:
+        """Read a recipe from a TOML file, from `changes` by dotted names, or from both, of which `changes` win."""
+        path, changes, values = None if path is None else Path(path), changes or {}, dict[str, Any]()
+        if path is not None:
+            try:
+                values = tomllib.loads(path.read_text(encoding="utf-8"))
+            except OSError as error:
+                raise ConfigError(
+                    f"{path}: {error.strerror}; a recipe is a TOML file like recipes/copy.toml"
+                ) from None
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                if path.suffix != ".toml":
+                    raise ConfigError(f"{path} is not a recipe; if it is a corpus, set train to it") from None
+                raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        where = str(path) if path else "recipe"
+        for name, value in changes.items():
+            section, _, leaf = name.rpartition(".")
+            place = values
+            for part in filter(None, section.split(".")):
+                place = place.setdefault(part, {})
+                if not isinstance(place, dict):
+                    raise ConfigError(f"{where}: {part} is a table of settings, got {place!r}")
+            place[leaf] = value
+        for side in _CORPORA:
+            if side not in values:
+                raise ConfigError(f"{where}: {side} is not set: name a {_CORPORA[side]} corpus")
+            given = values[side] if isinstance(values[side], list) else [values[side]]
+            base = path.parent if path and side not in changes else Path()
+            values[side] = [_corpus(item, where, base) for item in given]
+        for name in _FOLDERS:
+            if isinstance(values.get(name), str):
+                values[name] = _expand(values[name])
+        recipe = cls.parse(values, where)
+        recipe.model_settings(100, 100)  # raise now, not after the vocabulary is trained
+        return recipe
+
     def model_settings(self, src_vocab: int, tgt_vocab: int) -> ModelConfig:
         """Return the model settings for vocabularies of these sizes; with `init` only dropout can be changed."""
         if self.init is None:
@@ -85,41 +122,6 @@ class Recipe(Settings):
                 f"max_positions={model.max_positions}; lower the former or raise the latter"
             )
         return model
-
-
-def read_recipe(path: Path | None, changes: Mapping[str, Any]) -> Recipe:
-    """Read a recipe from a TOML file, from `changes` by dotted names, or from both, of which `changes` win."""
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}; a recipe is a TOML file such as recipes/copy.toml") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            if path.suffix != ".toml":
-                raise ConfigError(f"{path} is not a recipe; if it is a corpus, set train to it") from None
-            raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    where = str(path) if path else "recipe"
-    for name, value in changes.items():
-        section, _, leaf = name.rpartition(".")
-        place = values
-        for part in filter(None, section.split(".")):
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                raise ConfigError(f"{where}: {part} is a table of settings, got {place!r}")
-        place[leaf] = value
-    for side in _CORPORA:
-        if side not in values:
-            raise ConfigError(f"{where}: {side} is not set: name a {_CORPORA[side]} corpus")
-        given = values[side] if isinstance(values[side], list) else [values[side]]
-        base = path.parent if path and side not in changes else Path()
-        values[side] = [_corpus(item, where, base) for item in given]
-    for name in _FOLDERS:
-        if isinstance(values.get(name), str):
-            values[name] = _expand(values[name])
-    recipe = Recipe.parse(values, where)
-    recipe.model_settings(100, 100)  # raise now, not after the vocabulary is trained
-    return recipe
 
 
 def _corpus(item: object, where: str, base: Path) -> CorpusConfig:

@@ -143,7 +143,7 @@ def _pairs(corpora: tuple[CorpusConfig, ...], on_fault: OnFault) -> Iterator[Pai
     faults = Faults()
     yield from open_corpora(corpora, faults, on_fault)
     for line in faults.report():
-        _log.warning("%s", line)
+        _log.info("%s", line)
 
 
 def configure_process(here: World, threads: int) -> None:

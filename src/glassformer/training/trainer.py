@@ -270,7 +270,7 @@ class Trainer:
             self._record("dev", validation.entry(state.step))
             _log.info("validation after update %d: %s", state.step, validation)
             for sample in validation.samples:
-                _log.info("  %s\n  → %s\n  = %s", *sample)
+                _log.info("%s\n  → %s\n  = %s", *sample)
             for observer in self.observers:
                 observer.validated(self.out)
         score = self.world.sum(score)  # the first process knows, the others add nothing

@@ -21,6 +21,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no bias": {"attention_bias": False},
     "output bias": {"output_bias": True, "tie": "none"},
     "learned": {"positions": "learned"},
+    "rotary": {"positions": "rotary"},
+    "rotary, pre, unscaled": {"positions": "rotary", "norm": "pre", "scaled_attention": False},
     "no positions": {"positions": "none", "scale_embeddings": False},
     "plain scores": {"scaled_attention": False, "positions": "halves"},
 }
@@ -108,10 +110,16 @@ def test_a_sentence_alone_is_kept_as_it_is() -> None:
     assert torch.equal(ours, theirs)
 
 
-def test_sequences_past_the_positions_are_refused() -> None:
-    packed = PackedTransformer(make(max_positions=4))
+@pytest.mark.parametrize("positions", ["interleaved", "learned", "rotary"])
+def test_sequences_past_the_positions_are_refused(positions: str) -> None:
+    packed = PackedTransformer(make(max_positions=4, positions=positions))
     with pytest.raises(ValueError, match="max_positions=4"):
         packed.encode(torch.full((1, 5), 6))
+    state = packed.start(packed.encode(torch.full((1, 4), 6)))
+    for _ in range(4):
+        _, state = packed.step(torch.tensor([[5]]), state)
+    with pytest.raises(ValueError, match="max_positions=4"):
+        packed.step(torch.tensor([[5]]), state)
 
 
 def test_other_kinds_of_numbers_are_not_packed() -> None:

@@ -349,7 +349,7 @@ function renderAside(about, tensor) {
   $('code').replaceChildren(
     ...(tensor ? [make('h3', say('code')), ...listing(tensor.code, tensor.line)] : []),
     ...(operation ? listing(`${tensor.op} · ${operation.code}`, operation.source) : []));
-  $('slip').replaceChildren(make('h3', say('slip')), make('p', about.slip ?? ''));
+  $('slip').replaceChildren(make('p', make('b', say('slip')), ` ${about.slip}`));
   $('slip').hidden = !about.slip;
 }
 

@@ -190,7 +190,7 @@ function hint(text) {
 
 // One drawing for each station of stations.json, by slug.
 export const DRAW = {
-  map(view) {
+  overview(view) {
     const { trace: { config, floats }, document: { model, run } } = view;
     const swatch = (kind, text, key) => {
       return make('li', make('span.swatch', { className: kind, 'aria-hidden': 'true' }, text), say(key));

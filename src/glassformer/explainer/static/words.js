@@ -26,7 +26,7 @@ const PHRASES = {
   formula: ['Formula', 'Formule'],
   code: ['Code', 'Code'],
   words: ['In words', 'En mots'],
-  slip: ['A common slip', 'Une erreur fréquente'],
+  slip: ['A common slip:', 'Une erreur fréquente :'],
   shape: ['shape', 'forme'],
   previous: ['Previous', 'Précédente'],
   next: ['Next', 'Suivante'],
