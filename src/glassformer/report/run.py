@@ -13,9 +13,9 @@ from glassformer.report.charts import Chart, curve, draw_curves
 from glassformer.report.page import render
 from glassformer.report.terminal import duration
 from glassformer.training.history import History, own_settings
-from glassformer.training.observer import BaseObserver
-from glassformer.training.recipe import Recipe
+from glassformer.training.observer import Observer
 from glassformer.training.run import flat
+from glassformer.training.selection import SCORES, score_of
 
 REPORT: Final = "report.html"
 
@@ -24,7 +24,7 @@ _BACKS: Final = 50  # roll-backs that are listed
 _PATIENCE: Final = 600  # seconds without news, beyond the usual, after which a run has probably stopped
 
 
-class HtmlReport(BaseObserver):
+class HtmlReport(Observer):
     """Writes `report.html` into the run folder after each validation and at the end."""
 
     def validated(self, out: Path) -> None:
@@ -39,11 +39,6 @@ class HtmlReport(BaseObserver):
 def write_report(out: Path) -> None:
     """Write the report of the run in `out`, as far as the run has come."""
     write_text(out / REPORT, _page(out.absolute().name, History.read(out), time.time()), durable=True, error=RunError)
-
-
-def quality_metric(recipe: Recipe) -> tuple[str, str]:
-    """Return the name of the translation metric to show for a run, and its field in metrics.jsonl."""
-    return ("chrF", "chrf") if recipe.training.metric == "chrf" else ("BLEU", "bleu")
 
 
 def _page(name: str, history: History, now: float) -> str:
@@ -73,7 +68,7 @@ def _page(name: str, history: History, now: float) -> str:
 
 def _tiles(history: History) -> Iterator[tuple[str, str]]:
     config, step = history.recipe.training, history.step
-    metric, field = quality_metric(history.recipe)
+    field = score_of(history.recipe.training.metric)
     yield f"of {config.max_updates:,} updates", f"{step:,}"
     if history.train:
         yield f"of training, epoch {history.train[-1]['epoch'] + 1}", duration(history.seconds)
@@ -82,7 +77,7 @@ def _tiles(history: History) -> Iterator[tuple[str, str]]:
     if shown := history.chosen or history.best:
         of = f"{shown['weights']} weights" if history.chosen else f"best, update {shown['step']:,}"
         if field in shown:
-            yield f"validation {metric}, {of}", f"{shown[field]:.1f}"
+            yield f"validation {SCORES[field]}, {of}", f"{shown[field]:.1f}"
         yield f"validation perplexity, {of}", f"{shown['perplexity']:,.2f}"
     elif history.train:
         yield "training loss", f"{history.train[-1]['loss']:.2f}"
@@ -90,7 +85,7 @@ def _tiles(history: History) -> Iterator[tuple[str, str]]:
 
 def _charts(history: History) -> Iterator[Chart]:
     train, dev, last, best = history.train, history.dev, max(history.step, 1), history.best
-    metric, field = quality_metric(history.recipe)
+    field = score_of(history.recipe.training.metric)
     backs = tuple(back["bad_step"] for back in history.rollbacks if back["bad_step"] <= last)[-_BACKS:]
     smoothed = " (smoothed)" if history.recipe.training.label_smoothing else ""
     yield Chart(
@@ -103,7 +98,7 @@ def _charts(history: History) -> Iterator[Chart]:
         span="long tall",
     )
     yield Chart(
-        f"Validation {metric}",
+        f"Validation {SCORES[field]}",
         "" if best is None or field not in best else f"best {best[field]:.2f} after update {best['step']:,}",
         (curve("", "alone", dev, field),),
         last,
