@@ -322,6 +322,11 @@ class Tokenizers(NamedTuple):
         """Whether both sides share one vocabulary."""
         return self.src == self.tgt
 
+    @staticmethod
+    def found_in(folder: Path) -> set[str]:
+        """Return the names of the tokenizer files in a folder."""
+        return {name for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL) if (folder / name).exists()}
+
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read the tokenizers of a model folder, or one file for both sides."""
@@ -329,7 +334,7 @@ class Tokenizers(NamedTuple):
         if folder.is_file():
             joint = Tokenizer.load(folder)
             return cls(joint, joint)
-        found = {name for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL) if (folder / name).exists()}
+        found = cls.found_in(folder)
         if found == {JOINT_MODEL}:
             joint = Tokenizer.load(folder / JOINT_MODEL)
             return cls(joint, joint)
