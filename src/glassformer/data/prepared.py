@@ -155,17 +155,10 @@ class PairEncoder(NamedTuple):
         return len(entry.rows) > 1 and not self._fits(entry)
 
 
-class _Stamp(NamedTuple):
-    """Size and modification time, which show cheaply that a file has changed."""
-
-    path: Path
-    size: int
-    changed: int  # ns
-
-    @classmethod
-    def of(cls, path: Path) -> Self:
-        state = path.stat()
-        return cls(path, state.st_size, state.st_mtime_ns)
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return the size and modification time, which show cheaply that a file has changed."""
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
 
 
 class _Preparation(NamedTuple):
@@ -177,7 +170,7 @@ class _Preparation(NamedTuple):
     seed: int
     folder: Path
     key: str
-    stamps: tuple[_Stamp, ...]
+    stamps: dict[Path, tuple[int, int]]
 
     @property
     def is_random(self) -> bool:
@@ -248,9 +241,9 @@ class _Preparation(NamedTuple):
                     yield Chunk(number, turn, position, src, tgt, places, read / n_bytes)
 
     def _check_stamps(self) -> None:
-        for stamp in self.stamps:
-            if not stamp.path.exists() or _Stamp.of(stamp.path) != stamp:
-                raise DataError(f"{stamp.path} was changed since the run began; restart the run")
+        for path, stamp in self.stamps.items():
+            if not path.exists() or _stamp(path) != stamp:
+                raise DataError(f"{path} was changed since the run began; restart the run")
 
 
 class Prepared:
@@ -267,12 +260,14 @@ class Prepared:
         progress: Progress = no_progress,
     ) -> None:
         """Hash the files; nothing is written before a shard is requested."""
-        stamps, hashes = [], []
-        for corpus in corpora:
-            for path in corpus.paths:
-                stamp, sha256 = _fingerprint(path)
-                stamps.append(stamp)
-                hashes.append(sha256)
+        stamps, hashes = {}, []
+        for path in (path for corpus in corpora for path in corpus.paths):
+            try:
+                stamps[path] = _stamp(path)
+                with path.open("rb") as file:
+                    hashes.append(hashlib.file_digest(file, "sha256").hexdigest())
+            except OSError as error:
+                raise DataError(explain_unreadable(error, path, 0)) from None
         recipe = {
             "format": _FORMAT,
             "text": hashes,
@@ -283,7 +278,7 @@ class Prepared:
             "tokenizers": [tokenizer.sha256 for tokenizer in tokenizers],
             "reader": reader.model_dump(mode="json"),
         }
-        preparation = _Preparation(tuple(corpora), reader, tokenizers, seed, Path(folder), "", tuple(stamps))
+        preparation = _Preparation(tuple(corpora), reader, tokenizers, seed, Path(folder), "", stamps)
         if preparation.is_random:
             recipe["seed"] = seed
         key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
@@ -342,15 +337,6 @@ class Prepared:
             with suppress(DataError):  # the same error is raised again when this process does the work
                 self._worker[1].answer()
         self.close()
-
-
-def _fingerprint(path: Path) -> tuple[_Stamp, str]:
-    try:
-        stamp = _Stamp.of(path)
-        with path.open("rb") as file:
-            return stamp, hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(explain_unreadable(error, path, 0)) from None
 
 
 @contextmanager

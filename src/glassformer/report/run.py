@@ -31,9 +31,7 @@ class HtmlReport(Observer):
         """Write the report so far."""
         write_report(out)
 
-    def finished(self, out: Path) -> None:
-        """Write the final report."""
-        write_report(out)
+    finished = validated
 
 
 def write_report(out: Path) -> None:
@@ -97,29 +95,19 @@ def _charts(history: History) -> Iterator[Chart]:
         backs=backs,
         span="long tall",
     )
-    yield Chart(
-        f"Validation {SCORES[field]}",
-        "" if best is None or field not in best else f"best {best[field]:.2f} after update {best['step']:,}",
-        (curve("", "alone", dev, field),),
-        last,
-        from_zero=True,
-        mark=None if best is None or field not in best else (best["step"], best[field]),
-    )
-    yield Chart(
-        "Validation perplexity",
-        "how many tokens the model hesitates between",
-        (curve("", "alone", dev, "perplexity"),),
-        last,
-        log_too=True,
-    )
-    rate = (curve("", "alone", train, "lr"),)
-    yield Chart("Learning rate", history.recipe.training.schedule, rate, last, from_zero=True)
-    norm = (curve("", "alone", train, "norm"),)
-    yield Chart("Gradient norm", "before clipping", norm, last, from_zero=True, log_too=True, backs=backs)
-    speed = (curve("", "alone", train, "tokens_per_s"),)
-    yield Chart(
-        "Tokens per second", "source and target, excluding validation", speed, last, from_zero=True, span="long"
-    )
+
+    def alone(title: str, about: str, lines: list[dict[str, Any]], field: str, **how: Any) -> Chart:
+        return Chart(title, about, (curve("", "alone", lines, field),), last, **how)
+
+    mark = (best["step"], best[field]) if best is not None and field in best else None
+    about = "" if mark is None else f"best {mark[1]:.2f} after update {mark[0]:,}"
+    yield alone(f"Validation {SCORES[field]}", about, dev, field, from_zero=True, mark=mark)
+    about = "how many tokens the model hesitates between"
+    yield alone("Validation perplexity", about, dev, "perplexity", log_too=True)
+    yield alone("Learning rate", history.recipe.training.schedule, train, "lr", from_zero=True)
+    yield alone("Gradient norm", "before clipping", train, "norm", from_zero=True, log_too=True, backs=backs)
+    about = "source and target, excluding validation"
+    yield alone("Tokens per second", about, train, "tokens_per_s", from_zero=True, span="long")
 
 
 def _samples(history: History) -> list[tuple[dict[str, str], list[tuple[int, str]]]]:

@@ -67,14 +67,9 @@ def _train_run(recipe: Recipe, fresh: bool, accept_changes: bool, observers: Seq
                 observer.start(out, config.max_updates)
         here.wait()
         tokenizers = Tokenizers.load(out)
+        n_processes, progress = os.cpu_count() or 1, _Preparing()
         with Prepared(
-            recipe.train,
-            recipe.reader,
-            tokenizers,
-            out / DATA,
-            recipe.seed,
-            n_processes=os.cpu_count() or 1,
-            progress=_Preparing(),
+            recipe.train, recipe.reader, tokenizers, out / DATA, recipe.seed, n_processes, progress
         ) as prepared:
             model = make_model(recipe, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
             learner = Learner(model, config, here, recipe.seed)
