@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
 _MEANINGS: Final = {
     Kind.DUPLICATE: "exact duplicate of an earlier pair",
-    Kind.NEAR_DUPLICATE: "differs only in case, punctuation, digits",
+    Kind.NEAR_DUPLICATE: "same up to case, punctuation, digits",
     Kind.OVERLAP: "a side also occurs in dev or test",
     Kind.COPY: "target is a copy of the source",
     Kind.SHORT_COPY: "copy of a few words: names, codes",

@@ -48,9 +48,11 @@ class CleanCorpus:
                 raise UsageError(f"{path} is an input file: write the cleaned corpus to another file")
 
     def __enter__(self) -> Self:
+        paths = (*self.paths, self.removed_path)
         with ExitStack() as stack:
-            for path in (*self.paths, self.removed_path):
-                file = stack.enter_context(atomic_file(path))
+            # All texts are closed before the first file is put in place, and a failure to write names the first path.
+            files = [stack.enter_context(atomic_file(path)) for path in reversed(paths)]
+            for path, file in zip(paths, reversed(files), strict=True):
                 self._files.append(stack.enter_context(_packed_text(file, path.suffix.lower())))
             self._files[-1].write("\t".join(_HEADER) + "\n")
             self._stack = stack.pop_all()
