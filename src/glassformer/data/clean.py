@@ -17,7 +17,7 @@ from glassformer.config import CorpusConfig
 from glassformer.data.formats import Fault
 from glassformer.data.pair import Pair
 from glassformer.errors import UsageError
-from glassformer.files import atomic_file
+from glassformer.files import atomic_file, check_parent
 
 _HEADER: Final = ("reasons", "file", "line", "source", "target")
 _GZIP_LEVEL: Final = 6
@@ -49,6 +49,8 @@ class CleanCorpus:
 
     def __enter__(self) -> Self:
         paths = (*self.paths, self.removed_path)
+        for path in paths:
+            check_parent(path)
         with ExitStack() as stack:
             # All texts are closed before the first file is put in place, and a failure to write names the first path.
             files = [stack.enter_context(atomic_file(path)) for path in reversed(paths)]
