@@ -125,7 +125,7 @@ def test_data_on_stdout_and_the_rest_on_stderr(corpus: Path, tmp_path: Path) -> 
     assert answer.returncode == 0
     assert answer.stdout.startswith("a.tsv\n6 pairs: 4 to keep, 2 to remove")
     assert "a.tsv:7: no tab in this line" in answer.stderr
-    assert "rule: a line with a fault is skipped and counted" in answer.stderr
+    assert "rule: faulty lines are skipped and counted" in answer.stderr
     assert "rule: pairs with these findings are removed: duplicate, overlap, copy" in answer.stderr
     assert "overlap: not checked" in answer.stderr
     assert "\r" not in answer.stderr, "no progress bar in a log"
@@ -177,8 +177,8 @@ def test_every_option_is_understood(tmp_path: Path) -> None:
         (["a.txt"], "glassformer: a.txt: unknown file extension"),
         (["a.tsv", "--strict"], "glassformer: a.tsv:7: no tab in this line (no tab between source and target)"),
         (["a.tsv", "--keep", "duplicates"], "did you mean duplicate?"),
-        (["a.tsv", "--write-clean", "a.tsv"], "a.tsv is read"),
-        (["a.tsv", "--write-clean", "no/b.tsv"], "no/b.tsv: cannot be written"),
+        (["a.tsv", "--write-clean", "a.tsv"], "a.tsv is an input file"),
+        (["a.tsv", "--write-clean", "no/b.tsv"], "no/b.tsv cannot be written"),
         (["a.tsv", "--html", "no/r.html"], "no/r.html cannot be written"),
         (["a.tsv", "--dev", "b.tsv"], "b.tsv: no such file"),
         (["a.tsv", "--languages", "fr"], "--languages fr: expected SRC,TGT"),
@@ -205,5 +205,5 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
         ["bash", "-c", command], cwd=tmp_path, env=plain, capture_output=True, text=True, check=False
     )
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert answer.stderr == "glassformer: out.tsv: cannot be written: File too large\n"
+    assert answer.stderr == "glassformer: out.tsv cannot be written: File too large\n"
     assert [path.name for path in tmp_path.iterdir()] == ["a.tsv"]

@@ -35,7 +35,7 @@ class Kind(StrEnum):
         return kind
 
     DUPLICATE = "duplicate", True, "exact duplicate of an earlier pair"
-    NEAR_DUPLICATE = "near-duplicate", False, "differs only in case, punctuation, digits"
+    NEAR_DUPLICATE = "near-duplicate", False, "same up to case, punctuation, digits"
     OVERLAP = "overlap", True, "a side also occurs in dev or test"
     COPY = "copy", True, "target is a copy of the source"
     SHORT_COPY = "short-copy", False, "copy of a few words: names, codes"

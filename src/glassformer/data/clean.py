@@ -16,7 +16,7 @@ from glassformer.config import CorpusConfig
 from glassformer.data.formats import Fault
 from glassformer.data.pair import Pair
 from glassformer.errors import UsageError
-from glassformer.files import atomic_file
+from glassformer.files import atomic_file, check_parent
 
 _HEADER: Final = ("reasons", "file", "line", "source", "target")
 _GZIP_LEVEL: Final = 6
@@ -46,9 +46,13 @@ class CleanCorpus:
                 raise UsageError(f"{path} is an input file: write the cleaned corpus to another file")
 
     def __enter__(self) -> Self:
+        paths = (*self.paths, self.removed_path)
+        for path in paths:
+            check_parent(path)
         with ExitStack() as stack:
-            for path in (*self.paths, self.removed_path):
-                file = stack.enter_context(atomic_file(path))
+            # All texts are closed before the first file is put in place, and a failure to write names the first path.
+            files = [stack.enter_context(atomic_file(path)) for path in reversed(paths)]
+            for path, file in zip(paths, reversed(files), strict=True):
                 self._files.append(stack.enter_context(_packed_text(file, path.suffix.lower())))
             self._files[-1].write("\t".join(_HEADER) + "\n")
             self._stack = stack.pop_all()
