@@ -180,7 +180,7 @@ def test_the_check_catches_a_wrong_import(module: str, source: str) -> None:
         ("glassformer.model.state", "from .attention import KeyValue"),
         ("glassformer.search.beam", "from glassformer import ModelConfig, model"),
         ("glassformer.cli", "from glassformer import __version__"),
-        ("glassformer.report.info", "import glassformer\nglassformer.__file__, glassformer.look"),
+        ("glassformer.report.info", "import glassformer\nglassformer.__file__, glassformer.Transformer"),
         ("glassformer.__main__", "from glassformer.cli import main"),
         ("glassformer.__init__", "if TYPE_CHECKING:\n    from glassformer.config import preset"),
         ("glassformer.text.vocab", "import glassformery"),

@@ -320,6 +320,11 @@ class CorpusConfig(Settings):
         return cls.parse({**shared, **values}, word)
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """Its file, or its two parallel files."""
+        return (self.path,) if self.target_path is None else (self.path, self.target_path)
+
+    @property
     def kind(self) -> Literal["tsv", "moses", "jsonl", "tmx"]:
         """The file format, taken from the file name unless it is set."""
         if self.format != "auto":

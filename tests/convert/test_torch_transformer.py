@@ -91,7 +91,7 @@ def check(theirs: Theirs) -> None:
     with torch.no_grad():
         fused = ours.decode(tgt, ours.encode(src, src_mask))
     same(fused[tgt_mask], right.detach(), 1e-10)
-    same(ours.train().output(ours(src, tgt, src_mask))[tgt_mask], right, 1e-10)
+    same(ours.train()(src, tgt, src_mask)[tgt_mask], right, 1e-10)
 
 
 @pytest.mark.parametrize("output_bias", [True, False])

@@ -147,17 +147,17 @@ class TestWords:
     @pytest.mark.parametrize(
         ("word", "settings", "said"),
         [
-            ("a.fr", {}, "a.fr: the ending is none of .tsv, .jsonl, .tmx"),
+            ("a.fr", {}, "a.fr: unknown file extension (expected .tsv, .jsonl or .tmx"),
             ("a", {}, "SOURCE,TARGET"),
-            ("a,b,c", {}, "'a,b,c' is neither FILE nor SOURCE,TARGET"),
-            ("a.fr,", {}, "'a.fr,' is neither"),
-            ("", {}, "'' is neither"),
+            ("a,b,c", {}, "'a,b,c': expected FILE or SOURCE,TARGET"),
+            ("a.fr,", {}, "'a.fr,': expected"),
+            ("", {}, "'': expected"),
             ("a.tsv@0", {}, "weight='0'"),
             ("a.tsv", {"format": "moses"}, "format moses takes two files"),
             ("a.fr,b.en", {"format": "tsv"}, "format tsv takes one file"),
             ("a.tsv", {"format": "xliff"}, "format='xliff'"),
-            ("a.tmx", {}, "name two of them"),
-            ("a.tmx", {"src_lang": "fr"}, "src_lang and tgt_lang are given together"),
+            ("a.tmx", {}, "set src_lang and tgt_lang"),
+            ("a.tmx", {"src_lang": "fr"}, "set both src_lang and tgt_lang"),
         ],
     )
     def test_wrong_words(self, word: str, settings: dict[str, Any], said: str) -> None:

@@ -43,7 +43,8 @@ def continues(vocab: int = 7) -> torch.Tensor:
 
 def search(toy: Toy, batch: int, *rules: Any, **settings: Any) -> Hypotheses:
     """Search under rules: prefixes, suppressed, required, continues."""
-    return toy.search(batch, make_rules(SearchConfig(**settings), CPU, *rules), **settings)
+    named = dict(zip(("prefixes", "suppressed", "required", "continues"), rules, strict=False))
+    return toy.search(batch, make_rules(SearchConfig(**settings), CPU, **named), **settings)
 
 
 def check_scores(toy: Toy, found: Hypotheses) -> None:
@@ -226,10 +227,10 @@ def test_what_is_missing_is_enough_and_can_be_made_less(
 
 def test_rules_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ConfigError, match="max_length=3"):
-        make_rules(SearchConfig(max_length=3), CPU, [[4, 5]], (), [[5, 6]])
+        make_rules(SearchConfig(max_length=3), CPU, prefixes=[[4, 5]], required=[[5, 6]])
     with pytest.raises(ConfigError, match=r"\[5\] are suppressed"):
-        make_rules(SearchConfig(), CPU, (), [[5]], [[4, 5, 6]])
+        make_rules(SearchConfig(), CPU, suppressed=[[5]], required=[[4, 5, 6]])
 
 
 def test_no_rules_are_no_rules() -> None:
-    assert make_rules(SearchConfig(), CPU, [[], []], [], [[]]) is None
+    assert make_rules(SearchConfig(), CPU, prefixes=[[], []], required=[[]]) is None

@@ -22,7 +22,7 @@ from tests.search.toys import CPU, Toy, existing
 def draw(toy: Toy, keys: list[int], rules: Rules | None = None, **settings: Any) -> Hypotheses:
     config = SearchConfig(method="sample", **settings)
     start = torch.full((len(keys),), BOS)
-    return sample(toy.step, toy.start(len(keys)), start, config, torch.tensor(keys), rules)
+    return sample(toy.step, toy.start(len(keys)), start, config, torch.tensor(keys), rules=rules)
 
 
 @dataclass
@@ -125,7 +125,7 @@ def test_cold_draws_are_greedy_search() -> None:
 def test_rules_hold_for_draws() -> None:
     toy, settings = Toy(seed=1, bias={EOS: 1.0}), {"width": 6, "max_length": 9, "min_length": 4, "no_repeat_ngram": 2}
     config = SearchConfig(method="sample", **settings)
-    rules = make_rules(config, CPU, [[4, 5], [6]], [[1], [5, 6]])
+    rules = make_rules(config, CPU, prefixes=[[4, 5], [6]], suppressed=[[1], [5, 6]])
     found = draw(toy, [1, 2], rules, **settings)
     for sentence, prefix in enumerate([[4, 5], [6]]):
         for tokens, log_prob, _ in existing(found, sentence):

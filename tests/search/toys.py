@@ -90,7 +90,9 @@ class Toy:
     def search(self, batch: int, rules: Rules | None = None, **settings: Any) -> Hypotheses:
         config = SearchConfig(**settings)
         attention = self.attention if config.coverage_penalty else None
-        return beam_search(self.step, self.start(batch), torch.full((batch,), BOS), config, rules, attention)
+        return beam_search(
+            self.step, self.start(batch), torch.full((batch,), BOS), config, rules=rules, attention=attention
+        )
 
 
 def strip(tokens: Tensor) -> list[int]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from glassformer.config import TrainingConfig
-from glassformer.evaluation.scores import Score, bleu, chrf
+from glassformer.evaluation.scores import Score, measure
+from glassformer.training import validation as validation_of_a_run
 from glassformer.training.history import History
-from glassformer.training.observer import BaseObserver
-from glassformer.training.selection import METRICS, goodness
+from glassformer.training.observer import Observer
+from glassformer.training.selection import METRICS, SCORES, goodness
 from glassformer.training.start import train_run
 from tests.runs import validation, write_run
 from tests.training.test_trainer import recipe, scores
@@ -31,13 +32,11 @@ def test_higher_or_lower_is_better() -> None:
 
 
 def test_scores_are_sacrebleus() -> None:
-    texts = ["the cat sat", "a dog"], ["the cat sits", "a dog"], "13a"
-    assert METRICS["bleu"].score == bleu
-    assert METRICS["chrf"].score is not None
-    assert METRICS["chrf"].score(*texts) == chrf(*texts[:2])
-    assert 0 < chrf(*texts[:2]).value < 100
-    assert "chrF" not in bleu(*texts).signature
-    assert "nc:6" in chrf(*texts[:2]).signature
+    found = measure(["the cat sat", "a dog"], ["the cat sits", "a dog"], names=list(SCORES.values()))
+    assert list(found) == ["BLEU", "chrF"]
+    assert 0 < found["chrF"].value < 100
+    assert "tok:13a" in found["BLEU"].signature
+    assert "nc:6" in found["chrF"].signature
 
 
 @pytest.mark.parametrize(("metric", "best"), [("bleu", 1), ("chrf", 2), ("loss", 3)])
@@ -61,7 +60,7 @@ def test_a_run_from_before_chrf_still_reads(tmp_path: Path) -> None:
     assert found["step"] == 2
 
 
-class Told(BaseObserver):
+class Told(Observer):
     """Remembers what a run told its observers."""
 
     def __init__(self) -> None:
@@ -94,14 +93,11 @@ def test_chrf_chooses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With chrF falling while BLEU rises, the first validation is the best, and patience ends the run."""
     n_calls = iter(range(1000))
 
-    def falling(hypotheses: Sequence[str], references: Sequence[str], _: str) -> Score:
-        return Score(100.0 - next(n_calls), "")
+    def apart(*_: object) -> dict[str, Score]:
+        number = next(n_calls)
+        return {"BLEU": Score(1.0 + number, ""), "chrF": Score(100.0 - number, "")}
 
-    def rising(hypotheses: Sequence[str], references: Sequence[str], _: str) -> Score:
-        return Score(1.0 + next(n_calls), "")
-
-    monkeypatch.setitem(METRICS, "bleu", METRICS["bleu"]._replace(score=rising))
-    monkeypatch.setitem(METRICS, "chrf", METRICS["chrf"]._replace(score=falling))
+    monkeypatch.setattr(validation_of_a_run, "measure", apart)
     told = Told()
     changes: dict[str, Any] = {"training__metric": "chrf", "training__patience": 2, "training__max_updates": 100}
     run = train_run(recipe(tmp_path, **changes), observers=[told])

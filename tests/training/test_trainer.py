@@ -228,7 +228,7 @@ def test_settings_that_are_damaged_are_said_to_be(tmp_path: Path) -> None:
 
 
 def test_a_start_that_came_to_nothing_binds_nobody(tmp_path: Path) -> None:
-    with pytest.raises(GlassformerError, match="the text is enough for"):
+    with pytest.raises(GlassformerError, match="the text suffices for"):
         train_run(recipe(tmp_path, tokenizer__vocab_size=5000, training__max_updates=1))
     train_run(recipe(tmp_path, training__max_updates=1))
     assert whole_checkpoints(tmp_path / "run/checkpoints")
@@ -240,7 +240,7 @@ def test_a_start_that_came_to_nothing_binds_nobody(tmp_path: Path) -> None:
         ({"train": ["no-such-file.tsv"]}, "no such file"),
         ({"vocabulary": "no-such-folder"}, "no-such-folder"),
         ({"model.n_heads": 7}, "n_heads"),
-        ({"tokenizer.vocab_size": 5000}, "the text is enough for"),
+        ({"tokenizer.vocab_size": 5000}, "the text suffices for"),
     ],
 )
 def test_a_mistake_costs_no_run(changes: dict[str, Any], complaint: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from glassformer.store.folder import AttentionHead
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.text.vocab import EOS
 from glassformer.translate.alignment import (
+    alignment_layer,
     alignment_weights,
     choose_head,
     pharaoh,
@@ -156,3 +157,4 @@ def test_one_head_aligns_or_the_mean_of_all() -> None:
     assert torch.equal(alignment_weights(weights, None), weights.mean(dim=1))
     assert torch.equal(alignment_weights(weights[0], head), weights[0, 2])
     assert torch.equal(alignment_weights(weights[0], None), weights[0].mean(dim=0))
+    assert [alignment_layer(planted(0, 0), one) for one in (head, None)] == [0, 2]

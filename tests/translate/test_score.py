@@ -15,7 +15,7 @@ from glassformer.data.pair import Pair
 from glassformer.model.transformer import Transformer
 from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import EOS
-from glassformer.translate.score import PairScore, score_pairs
+from glassformer.translate.score import PairScore, log_probs_of, score_pairs
 from tests.models import build
 from tests.translate.fakes import tokenizers
 
@@ -41,7 +41,9 @@ def test_the_score_is_the_models_own() -> None:
             memory = model().encode(torch.tensor([[*src, EOS]]))
             log_probs = model().decode(torch.tensor([[model().start_id, *tgt[:-1]]]), memory).log_softmax(dim=-1)
         assert score.n_tokens == len(tgt)
-        assert score.log_prob == pytest.approx(log_probs[0, range(len(tgt)), tgt].sum().item())
+        expected = log_probs[0, range(len(tgt)), tgt]
+        assert score.log_prob == pytest.approx(expected.sum().item())
+        assert log_probs_of(model(), [src, src[:1]], [tgt[:-1], []])[0] == pytest.approx(expected.tolist())
 
 
 def test_a_pair_is_scored_as_if_alone() -> None:

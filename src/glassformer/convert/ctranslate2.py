@@ -28,7 +28,7 @@ from glassformer.model.layers import AddNorm, Embedding, FeedForward, LayerNorm
 from glassformer.model.transformer import Transformer
 from glassformer.store.folder import CONFIG, WEIGHTS, About, load_model, read_config
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizer, Tokenizers
-from glassformer.text.vocab import BOS, EOS, PAD, UNK
+from glassformer.text.vocab import BOS, EOS, PIECES, UNK
 
 Quantization = Literal["float32", "int8", "float16", "bfloat16"]
 QUANTIZATIONS: Final[tuple[Quantization, ...]] = get_args(Quantization)
@@ -37,7 +37,6 @@ _MARK: Final = "glassformer.json"  # records what an export was made from; CTran
 
 _FORMAT: Final = b"1"  # increase when the same model is exported to other files
 
-_SPECIAL: Final = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
 _ACTIVATIONS: Final = {"relu": Activation.RELU, "gelu": Activation.GELU, "silu": Activation.SWISH}
 
 # A CPU without VNNI adds two products of 8 bits in 16, where 2 x 255 x 127 is cut off at 32767 but 2 x 255 x 64 is not:
@@ -130,8 +129,8 @@ def vocabulary(tokenizer: Tokenizer, size: int) -> list[str]:
     known = tokenizer.vocab_size
     if known > size:
         raise ModelFileError(f"the tokenizer has {known} ids but the model {size}: they do not belong together")
-    pieces = tokenizer.pieces(range(len(_SPECIAL), known))
-    names = [*_SPECIAL.values(), *pieces, *(f"<unused{number}>" for number in range(known, size))]
+    pieces = tokenizer.pieces(range(len(PIECES), known))
+    names = [*PIECES.values(), *pieces, *(f"<unused{number}>" for number in range(known, size))]
     if len(set(names)) < size:
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"the tokenizer has the piece {twice} twice, but CTranslate2 needs unique pieces")
@@ -179,8 +178,8 @@ def _spec(model: Transformer, tokenizers: Tokenizers, about: About) -> Transform
     _set_linear(spec.decoder.projection, model.output.weight, model.output.bias)
     spec.register_source_vocabulary(vocabulary(tokenizers.src, config.src_vocab))
     spec.register_target_vocabulary(vocabulary(tokenizers.tgt, config.tgt_vocab))
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = _SPECIAL[UNK], _SPECIAL[BOS], _SPECIAL[EOS]
-    spec.config.decoder_start_token = _SPECIAL[model.start_id]
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = PIECES[UNK], PIECES[BOS], PIECES[EOS]
+    spec.config.decoder_start_token = PIECES[model.start_id]
     spec.config.add_source_eos = True
     spec.config.add_attribute("layer_norm_epsilon", config.norm_eps)
     return spec

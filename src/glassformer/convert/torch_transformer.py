@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from glassformer.errors import ModelFileError
 from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.decoder import DecoderLayer
 from glassformer.model.encoder import EncoderLayer
-from glassformer.model.layers import AddNorm, FeedForward, LayerNorm
+from glassformer.model.layers import AddNorm, LayerNorm
 from glassformer.model.transformer import Transformer
 
 
@@ -26,8 +26,8 @@ def from_torch(
     scale_embeddings: bool = True,
 ) -> Transformer:
     """Return our model with the weights of a `torch.nn.Transformer`, its embeddings and output layer."""
-    model = Transformer(_config(core, source, target, output, positions, scale_embeddings))
-    model = model.to(output.weight.dtype)
+    config = _config(core, source, target, output, positions=positions, scale_embeddings=scale_embeddings)
+    model = Transformer(config).to(output.weight.dtype)
     with torch.no_grad():
         model.src_embedding.table.copy_(source.weight)
         model.tgt_embedding.table.copy_(target.weight)
@@ -36,18 +36,11 @@ def from_torch(
             model.output.bias.copy_(output.bias)
         for ours, theirs in zip(model.encoder.layers, core.encoder.layers, strict=True):
             assert isinstance(ours, EncoderLayer)
-            assert isinstance(theirs, nn.TransformerEncoderLayer)
-            _copy_attention(ours.self_attention, theirs.self_attn)
-            _copy_feed_forward(ours.feed_forward, theirs)
-            _copy_norms([ours.around_self, ours.around_ff], [theirs.norm1, theirs.norm2])
+            _copy_layer(ours, theirs, [ours.around_self, ours.around_ff])
         for ours, theirs in zip(model.decoder.layers, core.decoder.layers, strict=True):
             assert isinstance(ours, DecoderLayer)
-            assert isinstance(theirs, nn.TransformerDecoderLayer)
-            _copy_attention(ours.self_attention, theirs.self_attn)
+            _copy_layer(ours, theirs, [ours.around_self, ours.around_cross, ours.around_ff])
             _copy_attention(ours.cross_attention, theirs.multihead_attn)
-            _copy_feed_forward(ours.feed_forward, theirs)
-            around = [ours.around_self, ours.around_cross, ours.around_ff]
-            _copy_norms(around, [theirs.norm1, theirs.norm2, theirs.norm3])
         if model.config.final_norm:
             _copy_norm(model.encoder.norm, core.encoder.norm)
             _copy_norm(model.decoder.norm, core.decoder.norm)
@@ -55,13 +48,9 @@ def from_torch(
 
 
 def _config(
-    core: nn.Transformer,
-    source: nn.Embedding,
-    target: nn.Embedding,
-    output: nn.Linear,
-    positions: Literal["interleaved", "halves", "none"],
-    scale_embeddings: bool,
+    core: nn.Transformer, source: nn.Embedding, target: nn.Embedding, output: nn.Linear, **settings: Any
 ) -> ModelConfig:
+    """Read the settings off the modules; `settings` are those that they do not show."""
     layer = core.encoder.layers[0]
     attention = layer.self_attn
     if not attention._qkv_same_embed_dim:
@@ -87,14 +76,13 @@ def _config(
             "norm": "pre" if layer.norm_first else "post",
             "norm_eps": layer.norm1.eps,
             "final_norm": core.encoder.norm is not None,
-            "positions": positions,
             "activation": _activation(layer.activation),
             "output_bias": output.bias is not None,
             "tie": _tie(source.weight, target.weight, output.weight),
-            "scale_embeddings": scale_embeddings,
             "dropout": layer.dropout1.p,
             "attention_dropout": attention.dropout,
             "ff_dropout": layer.dropout.p,
+            **settings,
         },
         "torch.nn.Transformer",
     )
@@ -109,10 +97,8 @@ def _kind(layer: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> str
 
 
 def _activation(function: object) -> str:
+    is_approximate = getattr(function, "approximate", "none") != "none"  # by tanh, GELU is another function
     for name, ours in (("relu", F.relu), ("gelu", F.gelu), ("silu", F.silu)):
-        is_approximate = (
-            getattr(function, "approximate", "none") != "none"
-        )  # the tanh approximation of GELU is another function
         if function is ours or (type(function).__name__.lower() == name and not is_approximate):
             return name
     raise ModelFileError(
@@ -137,18 +123,15 @@ def _copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> 
     _copy_linear(ours.output, theirs.out_proj.weight, theirs.out_proj.bias)
 
 
-def _copy_feed_forward(
-    ours: FeedForward | None, theirs: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer
-) -> None:
-    assert ours is not None, "torch's layers always have one"
-    _copy_linear(ours.hidden, theirs.linear1.weight, theirs.linear1.bias)
-    _copy_linear(ours.output, theirs.linear2.weight, theirs.linear2.bias)
-
-
-def _copy_norms(ours: list[AddNorm | None], theirs: list[nn.LayerNorm]) -> None:
-    for around, norm in zip(ours, theirs, strict=True):
-        assert around is not None
-        _copy_norm(around.norm, norm)
+def _copy_layer(ours: EncoderLayer | DecoderLayer, theirs: Any, around: list[AddNorm | None]) -> None:
+    """Copy what both kinds of layers have: self-attention, feed-forward network, and norms."""
+    assert ours.feed_forward is not None, "torch's layers always have one"
+    _copy_attention(ours.self_attention, theirs.self_attn)
+    _copy_linear(ours.feed_forward.hidden, theirs.linear1.weight, theirs.linear1.bias)
+    _copy_linear(ours.feed_forward.output, theirs.linear2.weight, theirs.linear2.bias)
+    for number, part in enumerate(around, 1):
+        assert part is not None
+        _copy_norm(part.norm, getattr(theirs, f"norm{number}"))
 
 
 def _copy_norm(ours: LayerNorm | None, theirs: nn.LayerNorm) -> None:

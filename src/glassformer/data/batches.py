@@ -11,7 +11,7 @@ process.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from torch import Tensor
 from glassformer.config import BatchConfig
 from glassformer.data.prepared import Prepared
 from glassformer.data.seeding import draw, draw_order
-from glassformer.data.shard import Numbers, Shard
+from glassformer.data.shard import Numbers, Shard, flatten
 from glassformer.text.vocab import BOS, EOS, PAD
 
 # Pairs of a block stay in one window: long enough for sequential reads from disk, and a window of the default size
@@ -56,12 +56,7 @@ class Batch(NamedTuple):
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], start: int = BOS) -> Batch:
     """Return a batch of sentences given as ids without EOS; `pairs` numbers them from 0."""
     assert len(sources) == len(targets)
-    return _batch(_flat(sources), _flat(targets), start, np.arange(len(sources)))
-
-
-def _flat(sentences: Sequence[Sequence[int]]) -> tuple[Numbers, Numbers]:
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    return np.fromiter(chain.from_iterable(sentences), np.int64, int(lengths.sum())), lengths
+    return _batch(flatten(sources), flatten(targets), start, np.arange(len(sources)))
 
 
 def _batch(src: tuple[NDArray[Any], Numbers], tgt: tuple[NDArray[Any], Numbers], start: int, pairs: Numbers) -> Batch:

@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from enum import StrEnum
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from ftfy import fix_encoding
 from ftfy.chardata import UTF8_CLUES
@@ -20,65 +20,39 @@ from glassformer.data.pair import excerpt
 
 
 class Kind(StrEnum):
-    """The kinds of findings, in the order in which they are shown."""
+    """The kinds of findings, in the order in which they are shown, and whether such pairs are removed by default.
 
-    DUPLICATE = "duplicate"
-    NEAR_DUPLICATE = "near-duplicate"
-    OVERLAP = "overlap"
-    COPY = "copy"
-    SHORT_COPY = "short-copy"
-    SWAPPED = "swapped"
-    WRONG_LANGUAGE = "wrong-language"
-    MOJIBAKE = "mojibake"
-    CONTROL = "control"
-    ODD_SPACE = "odd-space"
-    MARKUP = "markup"
-    PLACEHOLDER = "placeholder"
-    NUMBERS = "numbers"
-    LENGTH = "length"
-    RATIO = "ratio"
-    WORDLESS = "wordless"
+    Those that are almost always wrong are removed; findings that are often harmless are only reported.
+    """
 
-    @property
-    def meaning(self) -> str:
-        """A short description."""
-        return _MEANINGS[self]
+    meaning: str  # a short description
+    is_removed: bool
+
+    def __new__(cls, name: str, is_removed: bool, meaning: str) -> Self:
+        """Make a member of a row of the table below."""
+        kind = str.__new__(cls, name)
+        kind._value_, kind.is_removed, kind.meaning = name, is_removed, meaning
+        return kind
+
+    DUPLICATE = "duplicate", True, "exact duplicate of an earlier pair"
+    NEAR_DUPLICATE = "near-duplicate", False, "differs only in case, punctuation, digits"
+    OVERLAP = "overlap", True, "a side also occurs in dev or test"
+    COPY = "copy", True, "target is a copy of the source"
+    SHORT_COPY = "short-copy", False, "copy of a few words: names, codes"
+    SWAPPED = "swapped", True, "source and target look swapped"
+    WRONG_LANGUAGE = "wrong-language", True, "a side is in another language"
+    MOJIBAKE = "mojibake", True, "text decoded with the wrong encoding"
+    CONTROL = "control", True, "control or private-use characters"
+    ODD_SPACE = "odd-space", False, "visible symbol in place of a space"
+    MARKUP = "markup", False, "tags are damaged or differ"
+    PLACEHOLDER = "placeholder", False, "placeholders differ"
+    NUMBERS = "numbers", False, "numbers differ"
+    LENGTH = "length", True, "a side is too long"
+    RATIO = "ratio", True, "unusual length ratio"
+    WORDLESS = "wordless", True, "a side has no letters"
 
 
-_MEANINGS: Final = {
-    Kind.DUPLICATE: "exact duplicate of an earlier pair",
-    Kind.NEAR_DUPLICATE: "differs only in case, punctuation, digits",
-    Kind.OVERLAP: "a side also occurs in dev or test",
-    Kind.COPY: "target is a copy of the source",
-    Kind.SHORT_COPY: "copy of a few words: names, codes",
-    Kind.SWAPPED: "source and target look swapped",
-    Kind.WRONG_LANGUAGE: "a side is in another language",
-    Kind.MOJIBAKE: "text decoded with the wrong encoding",
-    Kind.CONTROL: "control or private-use characters",
-    Kind.ODD_SPACE: "visible symbol in place of a space",
-    Kind.MARKUP: "tags are damaged or differ",
-    Kind.PLACEHOLDER: "placeholders differ",
-    Kind.NUMBERS: "numbers differ",
-    Kind.LENGTH: "a side is too long",
-    Kind.RATIO: "unusual length ratio",
-    Kind.WORDLESS: "a side has no letters",
-}
-
-# Pairs that are almost always wrong; findings that are often harmless are only reported.
-REMOVED_BY_DEFAULT: Final = frozenset(
-    {
-        Kind.DUPLICATE,
-        Kind.OVERLAP,
-        Kind.COPY,
-        Kind.SWAPPED,
-        Kind.WRONG_LANGUAGE,
-        Kind.MOJIBAKE,
-        Kind.CONTROL,
-        Kind.LENGTH,
-        Kind.RATIO,
-        Kind.WORDLESS,
-    }
-)
+REMOVED_BY_DEFAULT: Final = frozenset(kind for kind in Kind if kind.is_removed)
 
 
 class Finding(NamedTuple):
@@ -324,6 +298,10 @@ def check_numbers(src: str, tgt: str) -> Finding | None:
     if not (digits[0] and digits[1]) and all(len(number) == 1 for side in numbers for number in side):
         return None
     return _compare(Kind.NUMBERS, *numbers)
+
+
+# The checks that need nothing but the two texts; a new one is a function here and a row of `Kind`.
+TEXT_CHECKS: Final = (check_mojibake, check_control, check_odd_spaces, check_markup, check_placeholders, check_numbers)
 
 
 def _compare(kind: Kind, src: list[str], tgt: list[str]) -> Finding | None:

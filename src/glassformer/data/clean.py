@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Final, Self, TextIO
 
 import zstandard
@@ -35,14 +34,13 @@ class CleanCorpus:
             raise UsageError(
                 f"{out.path}: TMX can be read but not written; write .tsv, .jsonl or two files SOURCE,TARGET"
             )
-        self.paths = [out.path] if out.target_path is None else [out.path, out.target_path]
-        self.removed_path = _removed_path(out)
+        self.paths, self.removed_path = out.paths, _removed_path(out)
         self._out = out
         self._files: list[TextIO] = []
 
     def refuse_to_overwrite(self, corpora: Iterable[CorpusConfig]) -> None:
         """Raise if an output file is also an input file."""
-        read = {path.resolve() for corpus in corpora for path in (corpus.path, corpus.target_path) if path is not None}
+        read = {path.resolve() for corpus in corpora for path in corpus.paths}
         for path in (*self.paths, self.removed_path):
             if path.resolve() in read:
                 raise UsageError(f"{path} is an input file: write the cleaned corpus to another file")
@@ -56,16 +54,14 @@ class CleanCorpus:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
     def keep(self, pair: Pair) -> None:
         """Write a pair to the cleaned corpus."""
         if self._out.kind == "moses":
-            self._files[0].write(pair.src + "\n")
-            self._files[1].write(pair.tgt + "\n")
+            for file, text in zip(self._files, (pair.src, pair.tgt), strict=False):
+                file.write(f"{text}\n")
         elif self._out.kind == "tsv":
             self._files[0].write(f"{pair.src}\t{pair.tgt}\n")
         else:

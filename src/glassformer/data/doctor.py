@@ -21,16 +21,11 @@ import numpy as np
 from glassformer.config import CorpusConfig, DoctorConfig
 from glassformer.data.checks import (
     REMOVED_BY_DEFAULT,
+    TEXT_CHECKS,
     Finding,
     Kind,
-    check_control,
     check_copy,
     check_length,
-    check_markup,
-    check_mojibake,
-    check_numbers,
-    check_odd_spaces,
-    check_placeholders,
     check_ratio,
     check_wordless,
     normal_form,
@@ -92,10 +87,6 @@ class Diagnosis:
             return bool(self.held_out)
         return self.are_languages_judged or kind not in (Kind.SWAPPED, Kind.WRONG_LANGUAGE)
 
-    def share(self, kind: Kind) -> str:
-        """Return the share of pairs with a finding of a kind as text; empty for none."""
-        return f"{100 * self.counts[kind] / self.n_pairs:.2g}%" if self.counts[kind] else ""
-
     def as_dict(self) -> dict[str, object]:
         """Return everything as plain values, for JSON."""
         lengths = self.shape.lengths()
@@ -110,10 +101,8 @@ class Diagnosis:
             "findings": {str(kind): self.counts[kind] for kind in Kind if self.was_looked_for(kind)},
             "removed_kinds": [str(kind) for kind in Kind if kind in self.remove],
             "examples": {
-                str(kind): [
-                    {**example.pair._asdict(), "detail": example.finding.detail} for example in self.examples[kind]
-                ]
-                for kind in self.examples
+                str(kind): [{**pair._asdict(), "detail": finding.detail} for pair, finding in examples]
+                for kind, examples in self.examples.items()
             },
             "lengths": {side: bars._asdict() for side, bars in zip(("source", "target"), lengths, strict=True)},
             "ratios": self.shape.ratios()._asdict(),
@@ -131,7 +120,7 @@ def what_to_remove(keep: Sequence[str], remove: Sequence[str]) -> frozenset[Kind
     both = set(keep) & set(remove)
     if both:
         raise UsageError(f"{', '.join(sorted(both))}: cannot both keep and remove")
-    return REMOVED_BY_DEFAULT - {Kind(word) for word in keep} | {Kind(word) for word in remove}
+    return frozenset(kind for kind in Kind if kind in remove or (kind.is_removed and kind not in keep))
 
 
 def examine(
@@ -312,20 +301,9 @@ class _Examination:
         if too_long is not None:
             yield too_long
             return
-        for finding in (
-            check_copy(forms, self._config),
-            language,
-            check_mojibake(src, tgt),
-            check_control(src, tgt),
-            check_odd_spaces(src, tgt),
-            check_markup(src, tgt),
-            check_placeholders(src, tgt),
-            check_numbers(src, tgt),
-            check_ratio(src, tgt, self._usual.ratio, self._config),
-            check_wordless(src, tgt),
-        ):
-            if finding is not None:
-                yield finding
+        findings = [check_copy(forms, self._config), language, *(check(src, tgt) for check in TEXT_CHECKS)]
+        findings += [check_ratio(src, tgt, self._usual.ratio, self._config), check_wordless(src, tgt)]
+        yield from (finding for finding in findings if finding is not None)
 
 
 def _near_form(pair: Pair, src: str, tgt: str) -> str:
@@ -356,13 +334,11 @@ class _Worst:
 
 
 def _files(corpora: Iterable[CorpusConfig]) -> tuple[str, ...]:
-    return tuple(
-        str(corpus.path) if corpus.target_path is None else f"{corpus.path},{corpus.target_path}" for corpus in corpora
-    )
+    return tuple(",".join(map(str, corpus.paths)) for corpus in corpora)
 
 
 def _check_rereadable(corpus: CorpusConfig) -> None:
-    for path in filter(None, (corpus.path, corpus.target_path)):
+    for path in corpus.paths:
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
             raise DataError(
                 f"{path} is not a regular file; the doctor reads a corpus twice, so write it to a file first"

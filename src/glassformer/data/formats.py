@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import zip_longest
-from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from glassformer.config import CorpusConfig
@@ -144,31 +143,28 @@ def open_corpora(
 
 def corpus_size(corpus: CorpusConfig) -> int:
     """Count the bytes of its files as they lie on the disk: what `watch` will have heard of in the end."""
-    paths = [corpus.path] if corpus.target_path is None else [corpus.path, corpus.target_path]
-    return sum(path.stat().st_size for path in paths if path.exists())
+    return sum(path.stat().st_size for path in corpus.paths if path.exists())
 
 
-def _read_texts(path: Path, watch: Watch) -> Iterator[tuple[int, str] | Fault]:
-    for line, raw in read_lines(path, watch):
-        yield from _byte_order_mark(raw, str(path), line)
-        text = _decode(raw, str(path), line)
-        yield text if isinstance(text, Fault) else (line, text)
-
-
-def _read_tsv(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
-    file = str(corpus.path)
-    for found in _read_texts(corpus.path, watch):
-        if isinstance(found, Fault):
-            yield found
-            continue
-        line, text = found
-        sides = text.split("\t")
-        if len(sides) == 2:
-            yield from _pair(sides[0], sides[1], file, line, text)
-        elif len(sides) == 1:
-            yield Fault(FaultKind.NO_TAB if text.strip() else FaultKind.EMPTY, file, line, excerpt(text))
+def _read_by_line(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
+    parse, file = {"tsv": _read_row, "jsonl": _read_object}[corpus.kind], str(corpus.path)
+    for line, raw in read_lines(corpus.path, watch):
+        yield from _byte_order_mark(raw, file, line)
+        text = _decode(raw, file, line)
+        if isinstance(text, Fault):
+            yield text
         else:
-            yield Fault(FaultKind.EXTRA_TAB, file, line, excerpt(text))
+            yield from parse(text, corpus, file, line)
+
+
+def _read_row(text: str, corpus: CorpusConfig, file: str, line: int) -> Iterator[Pair | Fault]:
+    sides = text.split("\t")
+    if len(sides) == 2:
+        yield from _pair(sides[0], sides[1], file, line, text)
+    elif len(sides) == 1:
+        yield Fault(FaultKind.NO_TAB if text.strip() else FaultKind.EMPTY, file, line, excerpt(text))
+    else:
+        yield Fault(FaultKind.EXTRA_TAB, file, line, excerpt(text))
 
 
 def _read_moses(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
@@ -196,26 +192,14 @@ def _read_moses(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
             yield from _pair(src, tgt, files[0], line, f"{src} | {tgt}")
 
 
-def _read_jsonl(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
-    file = str(corpus.path)
-    for found in _read_texts(corpus.path, watch):
-        if isinstance(found, Fault):
-            yield found
-            continue
-        line, text = found
-        if text.strip():
-            yield from _read_object(text, corpus, file, line)
-        else:
-            yield Fault(FaultKind.EMPTY, file, line, "")
-
-
 def _read_object(text: str, corpus: CorpusConfig, file: str, line: int) -> Iterator[Pair | Fault]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        yield Fault(FaultKind.BAD_JSON, file, line, excerpt(text))
+        fault = (FaultKind.BAD_JSON, file, line, excerpt(text)) if text.strip() else (FaultKind.EMPTY, file, line, "")
+        yield Fault(*fault)
         return
     names: tuple[str | None, str | None] = corpus.src_field, corpus.tgt_field
     if corpus.src_lang is not None and corpus.tgt_lang is not None:
@@ -260,9 +244,9 @@ def _read_tmx(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
 
 
 _READERS: Final[dict[str, Callable[[CorpusConfig, Watch], Iterator[Pair | Fault]]]] = {
-    "tsv": _read_tsv,
+    "tsv": _read_by_line,
     "moses": _read_moses,
-    "jsonl": _read_jsonl,
+    "jsonl": _read_by_line,
     "tmx": _read_tmx,
 }
 

@@ -23,7 +23,7 @@ _SPACE: Final = 32
 _MULTIPLIER: Final = np.uint32(2654435761)  # Knuth's: spreads runs over the buckets
 _LETTERS: Final = np.array([_SPACE if byte < ord("A") else byte for byte in range(256)], np.uint8)  # no digits
 _SMOOTHING: Final = 5.0  # counts added to each bucket, so that no text vouches for itself
-_RARER: Final = 0.75  # nats per run below the usual frequency that make a suspect
+_RARER: Final = 1.0  # nats per run below the usual frequency that make a suspect
 _LESS_ALIKE: Final = 0.5  # share of the usual likeness to its own side below which a text is a suspect
 
 _IDENTIFIED: Final = 256  # texts of each side that tell its language
@@ -60,13 +60,15 @@ class Judge:
     def _identify(self, texts: tuple[str, str], side: int) -> Finding | None:
         language, other = self.languages[side], self.languages[1 - side]
         own_words = _without_shared(*texts)[side]  # names and code are in no language
-        if len(own_words) < _MIN_LENGTH or self._probability(texts[side], language) >= _IMPROBABLE:
+        if len(own_words) < _MIN_LENGTH:
+            return None
+        found = self._identifier.classify(texts[side])[0]
+        if found == language or self._probability(texts[side], language) >= _IMPROBABLE:
             return None
         if self._probability(own_words, language) >= _UNLIKELY:
             return None
         length = sum(map(len, texts))
-        found, opposite = (self._identifier.classify(texts[number])[0] for number in (side, 1 - side))
-        if (found, opposite) == (other, language):
+        if found == other and self._identifier.classify(texts[1 - side])[0] == language:
             return Finding(Kind.SWAPPED, "each side looks like the other's language", length)
         name = ("source", "target")[side]
         return Finding(Kind.WRONG_LANGUAGE, f"{name} looks like {found}, not {language}", length)

@@ -18,9 +18,9 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from glassformer.data.formats import Faults, corpus_size, open_corpus
 from glassformer.data.lines import explain_unreadable
 from glassformer.data.pair import Pair
 from glassformer.data.seeding import draw, draw_seeds
-from glassformer.data.shard import LINES, PART, Block, Counts, Shard, ShardWriter, id_type, open_shard
+from glassformer.data.shard import LINES, PART, Block, Counts, Shard, ShardWriter, flatten, id_type, open_shard
 from glassformer.data.workers import Worker, map_in_order
 from glassformer.errors import DataError
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
@@ -45,9 +45,8 @@ _POLITENESS: Final = 10  # niceness of a process that prepares ahead, so that tr
 _ALMOST: Final = 0.99  # 1.0 is reported once everything is on disk
 _PHASES, _CHOICES, _NAMES = 0, 1, 2  # first part of a key, so that no two draws are alike
 
-Progress = Callable[
-    [int, float], None
-]  # called with the number of pairs done and their share; at the end once with 1.0
+# Called with the number of pairs done and their share; at the end once with 1.0.
+Progress = Callable[[int, float], None]
 
 
 def no_progress(n_pairs: int, share: float) -> None:
@@ -122,9 +121,9 @@ class PairEncoder(NamedTuple):
             too_long=len(entries) - len(kept) - empty,
         )
         places = chunk.places[chosen][[entry.rows.start for entry in kept]]
-        src_ids, src_lengths = _flat([entry.src for entry in kept], self.tokenizers.src)
-        tgt_ids, tgt_lengths = _flat([entry.tgt for entry in kept], self.tokenizers.tgt)
-        return Block(src_ids, src_lengths, tgt_ids, tgt_lengths, places, counts), chunk.share
+        sources = flatten([entry.src for entry in kept], id_type(self.tokenizers.src.vocab_size))
+        targets = flatten([entry.tgt for entry in kept], id_type(self.tokenizers.tgt.vocab_size))
+        return Block(*sources, *targets, places, counts), chunk.share
 
     def _key(self, kind: int, chunk: Chunk) -> tuple[int, ...]:
         return kind, self.seed, self.epoch, chunk.corpus, chunk.turn, chunk.number
@@ -156,23 +155,10 @@ class PairEncoder(NamedTuple):
         return len(entry.rows) > 1 and not self._fits(entry)
 
 
-def _flat(sentences: list[list[int]], tokenizer: Tokenizer) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    ids = np.fromiter(chain.from_iterable(sentences), id_type(tokenizer.vocab_size), int(lengths.sum()))
-    return ids, lengths
-
-
-class _Stamp(NamedTuple):
-    """Size and modification time, which show cheaply that a file has changed."""
-
-    path: Path
-    size: int
-    changed: int  # ns
-
-    @classmethod
-    def of(cls, path: Path) -> Self:
-        state = path.stat()
-        return cls(path, state.st_size, state.st_mtime_ns)
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return the size and modification time, which show cheaply that a file has changed."""
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
 
 
 class _Preparation(NamedTuple):
@@ -184,7 +170,7 @@ class _Preparation(NamedTuple):
     seed: int
     folder: Path
     key: str
-    stamps: tuple[_Stamp, ...]
+    stamps: dict[Path, tuple[int, int]]
 
     @property
     def is_random(self) -> bool:
@@ -255,9 +241,9 @@ class _Preparation(NamedTuple):
                     yield Chunk(number, turn, position, src, tgt, places, read / n_bytes)
 
     def _check_stamps(self) -> None:
-        for stamp in self.stamps:
-            if not stamp.path.exists() or _Stamp.of(stamp.path) != stamp:
-                raise DataError(f"{stamp.path} was changed since the run began; restart the run")
+        for path, stamp in self.stamps.items():
+            if not path.exists() or _stamp(path) != stamp:
+                raise DataError(f"{path} was changed since the run began; restart the run")
 
 
 class Prepared:
@@ -274,12 +260,14 @@ class Prepared:
         progress: Progress = no_progress,
     ) -> None:
         """Hash the files; nothing is written before a shard is requested."""
-        stamps, hashes = [], []
-        for corpus in corpora:
-            for path in filter(None, (corpus.path, corpus.target_path)):
-                stamp, sha256 = _fingerprint(path)
-                stamps.append(stamp)
-                hashes.append(sha256)
+        stamps, hashes = {}, []
+        for path in (path for corpus in corpora for path in corpus.paths):
+            try:
+                stamps[path] = _stamp(path)
+                with path.open("rb") as file:
+                    hashes.append(hashlib.file_digest(file, "sha256").hexdigest())
+            except OSError as error:
+                raise DataError(explain_unreadable(error, path, 0)) from None
         recipe = {
             "format": _FORMAT,
             "text": hashes,
@@ -290,7 +278,7 @@ class Prepared:
             "tokenizers": [tokenizer.sha256 for tokenizer in tokenizers],
             "reader": reader.model_dump(mode="json"),
         }
-        preparation = _Preparation(tuple(corpora), reader, tokenizers, seed, Path(folder), "", tuple(stamps))
+        preparation = _Preparation(tuple(corpora), reader, tokenizers, seed, Path(folder), "", stamps)
         if preparation.is_random:
             recipe["seed"] = seed
         key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
@@ -335,7 +323,6 @@ class Prepared:
     def close(self) -> None:
         """Stop the process that prepares ahead, if there is one."""
         if self._worker is not None:
-            self._worker[1].end()
             self._worker[1].close()
             self._worker = None
 
@@ -350,15 +337,6 @@ class Prepared:
             with suppress(DataError):  # the same error is raised again when this process does the work
                 self._worker[1].answer()
         self.close()
-
-
-def _fingerprint(path: Path) -> tuple[_Stamp, str]:
-    try:
-        stamp = _Stamp.of(path)
-        with path.open("rb") as file:
-            return stamp, hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(explain_unreadable(error, path, 0)) from None
 
 
 @contextmanager

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Self
 
@@ -32,6 +34,12 @@ _SIDES: Final = ("src", "tgt")
 
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
 Numbers = NDArray[np.int64]
+
+
+def flatten(sentences: Sequence[Sequence[int]], dtype: Any = np.int64) -> tuple[NDArray[Any], Numbers]:
+    """Return the concatenated ids of some sentences, and their lengths."""
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum())), lengths
 
 
 def id_type(vocab_size: int) -> str:

@@ -78,7 +78,8 @@ class Worker:
         self._process.wait()
 
     def close(self) -> None:
-        """Close the connection, once the process has ended and no `answer` is pending."""
+        """Terminate the process and close the connection, on which no `answer` may be pending."""
+        self.end()
         self._line.close()
 
     def _loss(self) -> WorkerLostError:
@@ -139,7 +140,6 @@ def _hired(work: Callable[[Any], Any], count: int) -> Iterator[list[Worker]]:
         yield workers
     finally:
         for worker in workers:
-            worker.end()
             worker.close()
 
 

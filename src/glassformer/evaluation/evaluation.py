@@ -84,7 +84,7 @@ def evaluate(
     """
     path, name = Path(system), str(system)
     if path.is_file():
-        return with_scores(Evaluation(name, _lines(path, len(test)), {}, math.nan), test, tokenize)
+        return _scored(test, tokenize, _lines(path, len(test)), name=name)
     folder = find_model(path)
     with Translator.load(folder, engine=engine, threads=threads, split=False) as translator:
         settings = _search(search, translator.search)
@@ -92,18 +92,17 @@ def evaluate(
         found = translator.results([pair.src for pair in test], search=settings)
         seconds = time.perf_counter() - start
         _log.info("%s: %d sentences translated in %.1f s", name, len(test), seconds)
-        evaluation = Evaluation(
-            name,
+        return _scored(
+            test,
+            tokenize,
             [translation.text for translation in found],
-            {},
-            math.nan,
-            _perplexity(folder, test),
-            seconds,
-            translator.engine_for(settings),
-            sum(not translation.ended for translation in found),
-            sum(translation.looped for translation in found),
+            name=name,
+            perplexity=_perplexity(folder, test),
+            seconds=seconds,
+            engine=translator.engine_for(settings),
+            n_cut_off=sum(not translation.ended for translation in found),
+            n_looped=sum(translation.looped for translation in found),
         )
-    return with_scores(evaluation, test, tokenize)
 
 
 def _search(search: SearchConfig | Mapping[str, Any] | None, default: SearchConfig) -> SearchConfig:
@@ -112,12 +111,11 @@ def _search(search: SearchConfig | Mapping[str, Any] | None, default: SearchConf
     return SearchConfig.parse({**default.model_dump(), **search}, "search") if search else default
 
 
-def with_scores(evaluation: Evaluation, test: Sequence[Pair], tokenize: str) -> Evaluation:
-    """Score the translations of an evaluation."""
+def _scored(test: Sequence[Pair], tokenize: str, hypotheses: list[str], **figures: Any) -> Evaluation:
     references = [pair.tgt for pair in test]
-    n_words, n_expected = (sum(len(text.split()) for text in side) for side in (evaluation.hypotheses, references))
-    scores = measure(evaluation.hypotheses, references, tokenize)
-    return evaluation._replace(scores=scores, length_ratio=n_words / max(n_expected, 1))
+    n_words, n_expected = (sum(len(text.split()) for text in side) for side in (hypotheses, references))
+    scores, ratio = measure(hypotheses, references, tokenize), n_words / max(n_expected, 1)
+    return Evaluation(hypotheses=hypotheses, scores=scores, length_ratio=ratio, **figures)
 
 
 def comet_score(model: str, test: Sequence[Pair], hypotheses: Sequence[str]) -> Score:

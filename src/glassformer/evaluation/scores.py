@@ -47,19 +47,16 @@ def check_tokenize(name: str) -> None:
         raise ConfigError(f"sacreBLEU has no tokenizer {name}; {nearest(name, BLEU.TOKENIZERS)}")
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Score:
-    """Return corpus BLEU (Papineni et al. 2002; Post 2018)."""
-    return _score(_metric("BLEU", tokenize), hypotheses, references)
-
-
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Return corpus chrF (Popović 2015)."""
-    return _score(_metric("chrF"), hypotheses, references)
-
-
-def measure(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> dict[str, Score]:
-    """Return corpus BLEU, chrF and TER (Snover et al. 2006)."""
-    return {name: _score(_metric(name, tokenize), hypotheses, references) for name in METRICS}
+def measure(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", names: Sequence[str] = METRICS
+) -> dict[str, Score]:
+    """Return corpus BLEU (Papineni et al. 2002; Post 2018), chrF (Popović 2015) and TER (Snover et al. 2006)."""
+    found = {}
+    for name in names:
+        metric = _metric(name, tokenize)
+        value = metric.corpus_score(list(hypotheses), [list(references)]).score
+        found[name] = Score(value, str(metric.get_signature()))
+    return found
 
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
@@ -86,11 +83,6 @@ def compare(
         intervals = float(one.ci or 0), float(two.ci or 0)
         comparisons.append(Comparison(name, one.score, two.score, *intervals, p_value, signature.format()))
     return comparisons
-
-
-def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    found = metric.corpus_score(list(hypotheses), [list(references)])
-    return Score(found.score, str(metric.get_signature()))
 
 
 def _metric(name: str, tokenize: str = "13a", with_references: Sequence[str] | None = None) -> Metric:

@@ -119,12 +119,12 @@ def grow(model: Transformer, src: Sequence[int], search: SearchConfig, forced: M
     _check(model, search, forced)
     device = model.output.weight.device
     prefix = [forced.get(step, PAD) for step in range(max(forced, default=-1) + 1)]  # PAD leaves a step free
-    rules = make_rules(search, device, [prefix])
+    rules = make_rules(search, device, prefixes=[prefix])
     choices: list[Choice] = []
     with torch.inference_mode():
         state = model.start(model.encode(torch.tensor([list(src)], device=device)))
         start = torch.tensor([model.start_id], device=device)
-        found = beam_search(model.step, state, start, search, rules, watch=choices.append)
+        found = beam_search(model.step, state, start, search, rules=rules, watch=choices.append)
     nodes = [Node(ROOT, None, -1, model.start_id, 0.0, 0.0, 0, 1.0, "kept")]
     prefixes = [ROOT]
     for step, choice in enumerate(choices):

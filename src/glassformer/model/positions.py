@@ -61,16 +61,8 @@ class Positions(_Table):
         axes = (scope.rows, "channel")
         if self.layout == "learned":
             return scope("position", rows, axes=axes, table=self.table, start=start, length=length)
-        return scope(
-            "position",
-            sinusoid,
-            axes=axes,
-            start=start,
-            length=length,
-            width=self.table.size(1),
-            layout=self.layout,
-            dtype=self.table.dtype,
-        )
+        form = {"width": self.table.size(1), "layout": self.layout, "dtype": self.table.dtype}
+        return scope("position", sinusoid, axes=axes, start=start, length=length, **form)
 
 
 class Rotary(_Table):

@@ -5,6 +5,8 @@ B batch, S source length, T target length, D model width, V vocabulary, N = B * 
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 from torch import Tensor, nn
 
@@ -40,6 +42,13 @@ class Transformer(nn.Module):
     def start_id(self) -> int:
         """The id that the decoder reads first."""
         return SPECIAL[self.config.start_token]
+
+    def count_parameters(self) -> dict[str, int]:
+        """Count the parameters of each part; a shared table counts where it is first used."""
+        counts: Counter[str] = Counter()
+        for name, parameter in self.named_parameters():
+            counts[name.split(".")[0]] += parameter.numel()
+        return dict(counts)
 
     @torch.no_grad()
     def initialise(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 from rich.table import Table
@@ -96,36 +96,28 @@ def norms() -> Slots:
     }
 
 
-class WorkedNorm(NamedTuple):
-    """Two tokens, normalised by the module."""
-
-    mean: Tensor  # (2, 1)
-    deviation: Tensor  # (2, 1) sigma
-    output: Tensor  # (2, 3)
-
-
 _E: Final = ((0.5, -3.0, 8.5), (-2.0, 4.0, 1.0))
 _SLIPPED: Final = ((-0.75, -2.5, 3.25), (-1.5, 1.5, 0.0))
 
 
-def worked_norm() -> WorkedNorm:
+def worked_norm() -> Notebook:
     """Send e1 and e2 through the model's layer norm, gamma 1 and beta 0 as before training."""
     notebook = Notebook()
-    output = layer_norm(3)(torch.tensor([_E], dtype=torch.float64), Scope(notebook, rows="src"))
-    return WorkedNorm(notebook["mean"], notebook["variance"].sqrt(), output[0])
+    layer_norm(3)(torch.tensor([_E], dtype=torch.float64), Scope(notebook, rows="src"))
+    return notebook
 
 
 def norm_in_numbers() -> Slots:
     found = worked_norm()
     names, blank = ("e₁", "e₂"), [""] * 3
-    means, sigmas = found.mean[:, 0], found.deviation[:, 0]
+    means, sigmas, output = found["mean"][:, 0], found["variance"][:, 0].sqrt(), found["output"]  # (2,), (2,), (2, 3)
     rows = [
-        (name, vector(_E[n], 1), f"{means[n]:.0f}", f"{sigmas[n]:.4f}", vector(found.output[n], 4))
+        (name, vector(_E[n], 1), f"{means[n]:.0f}", f"{sigmas[n]:.4f}", vector(output[n], 4))
         for n, name in enumerate(names)
     ]
     pictures = {
         "before": heat_map(_E, names, blank, low=-9, high=9, digits=2),
-        "after": heat_map(found.output.tolist(), names, blank, low=-2, high=2, digits=2),
+        "after": heat_map(output.tolist(), names, blank, low=-2, high=2, digits=2),
     }
     return {
         "steps": table(("token", "channels", "μ", "σ", "(e - μ) / σ"), rows),
@@ -134,7 +126,7 @@ def norm_in_numbers() -> Slots:
         "sigmas": sigmas,
         "pictures": side_by_side(pictures),
         "eps": f"{ModelConfig().norm_eps:g}",
-        "outputs": [vector(output, 4, aligned=False) for output in found.output],
+        "outputs": [vector(row, 4, aligned=False) for row in output],
         "left": [variance(p, mean(p)).sqrt().item() for p in torch.tensor(_SLIPPED, dtype=torch.float64)],
     }
 

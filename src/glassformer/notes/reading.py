@@ -16,27 +16,19 @@ from glassformer.notes.specimen import FRENCH, Notebook, clear_attention, gap, m
 from glassformer.report.terminal import bars, heat_map, table, tiny, vector
 
 
-class Forms(NamedTuple):
-    """One attention over one sentence, computed in five ways; all (T, K)."""
-
-    module: Tensor
-    loop: Tensor
-    rows: Tensor  # words are rows, as in the paper
-    columns: Tensor  # words are columns
-    mixed: Tensor  # columns go in, rows come out
-
-
-def forms(scaled: bool) -> Forms:
-    """Take q, k and v from a model and attend in each form; `scaled` or plain."""
+def forms(scaled: bool) -> tuple[Tensor, dict[tuple[str, str], Tensor]]:
+    """Return the attention (T, K) of a model over one sentence, `scaled` or plain, and the same in other forms."""
     trace = traced(model(8, gain=1.5, n_heads=1, scaled_attention=scaled))
     q, k, v, context = (seen(trace, f"enc.0.self.h0.{name}") for name in ("q", "k", "v", "context"))  # (T, K)
     root = q.size(1) ** 0.5 if scaled else 1.0
     loop = torch.stack([sum_of_values(torch.stack([key @ query / root for key in k]), v) for query in q])
-    rows = (q @ k.T / root).softmax(dim=1) @ v
     big_q, big_k, big_v = q.T, k.T, v.T  # (K, T): a word is a column
-    columns = big_v @ (big_k.T @ big_q / root).softmax(dim=0)
-    mixed = (big_q.T @ big_k / root).softmax(dim=1) @ big_v.T
-    return Forms(context, loop, rows, columns.T, mixed)
+    return context, {
+        ("word by word, a loop", "no matrices"): loop,
+        ("softmax(QKᵀ/√d_k) V", "words are rows"): (q @ k.T / root).softmax(dim=1) @ v,
+        ("V softmax(KᵀQ/√d_k)", "words are columns"): (big_v @ (big_k.T @ big_q / root).softmax(dim=0)).T,
+        ("softmax(QᵀK/√d_k) Vᵀ", "columns in, rows out"): (big_q.T @ big_k / root).softmax(dim=1) @ big_v.T,
+    }
 
 
 def sum_of_values(scores: Tensor, values: Tensor) -> Tensor:
@@ -46,23 +38,15 @@ def sum_of_values(scores: Tensor, values: Tensor) -> Tensor:
 
 
 def all_words() -> Slots:
-    scaled, plain = forms(scaled=True), forms(scaled=False)
-    names = (
-        ("word by word, a loop", "no matrices", "loop"),
-        ("softmax(QKᵀ/√d_k) V", "words are rows", "rows"),
-        ("V softmax(KᵀQ/√d_k)", "words are columns", "columns"),
-        ("softmax(QᵀK/√d_k) Vᵀ", "columns in, rows out", "mixed"),
-    )
-    rows = [
-        (form, meaning, *(tiny(gap(getattr(found, field), found.module)) for found in (scaled, plain)))
-        for form, meaning, field in names
-    ]
-    n_words, width = scaled.module.shape
+    both = forms(scaled=True), forms(scaled=False)
+    rows = [(*form, *(tiny(gap(found[form], module)) for module, found in both)) for form in both[0][1]]
+    result = both[0][0]
+    n_words, width = result.shape
     return {
         "n_words": n_words,
         "width": width,
         "forms": table(("form", "", "scaled", "plain"), rows),
-        "result": heat_map(scaled.module[:, :12].tolist(), FRENCH, [""] * 12, low=-3, high=3, ends=("-3", "3")),
+        "result": heat_map(result[:, :12].tolist(), FRENCH, [""] * 12, low=-3, high=3, ends=("-3", "3")),
         **slip_root(),
         **slip_heads(),
     }

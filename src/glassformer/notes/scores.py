@@ -136,19 +136,8 @@ def slip_heads() -> Slots:
         return {"base": ModelConfig(), "divisor": 1 / MultiHeadAttention(ModelConfig()).factor}
 
 
-class WorkedScores(NamedTuple):
-    """Two words with the scores 112 and 96, as the module computes them."""
-
-    scores: Tensor  # (2, 2) q_n.k_m
-    scaled: Tensor  # (2, 2)
-    weights: Tensor  # (2, 2)
-    context: Tensor  # (2, 64) z_1 and z_2
-    fused: Tensor  # (2, 512) the output when nothing is recorded
-    output: Tensor  # (2, 512) the output when everything is
-
-
-def worked_scores() -> WorkedScores:
-    """Set one head of a base-sized attention so that q1.k1 = 112 and q1.k2 = 96, and run it.
+def worked_scores() -> tuple[Notebook, Tensor]:
+    """Set one head of a base-sized attention so that q1.k1 = 112 and q1.k2 = 96; return also the unrecorded output.
 
     Word n is the unit vector n. q1 is 2 in all 64 channels, k1 is 7/8 and k2 is 3/4: 64 * 2 * 7/8 = 112.
     q2 plays no part and is 1 everywhere. v1 and v2 are unit vectors, so that z1 shows the mix.
@@ -162,16 +151,15 @@ def worked_scores() -> WorkedScores:
     x = torch.eye(2, width, dtype=torch.float64).unsqueeze(0)  # (1, 2, D)
     notebook = Notebook()
     scope = Scope(notebook, rows="src", keys="src")
-    output = attention(*attention.query_and_memory(x, scope), scope=scope)[0]
-    fused = attention(*attention.query_and_memory(x))[0]
-    scores, scaled, weights, context = (notebook[name][0] for name in ("scores", "scaled", "weights", "context"))
-    return WorkedScores(scores, scaled, weights, context, fused, output)
+    attention(*attention.query_and_memory(x, scope), scope=scope)
+    return notebook, attention(*attention.query_and_memory(x))[0]
 
 
 def worked_example() -> Slots:
-    found = worked_scores()
-    scores, scaled, weights = found.scores[0], found.scaled[0], found.weights[0]
-    d_k = found.context.size(1)
+    found, fused = worked_scores()
+    names = ("scores", "scaled", "weights", "context")
+    scores, scaled, weights, context = (found[name][0, 0] for name in names)  # of head 0 and word 0
+    d_k = len(context)
     root = math.sqrt(d_k)
     rows = [
         (f"{word} (k{k})", f"{score:.0f}", f"{s:.0f}", f"{s.exp():,.0f}", f"{w:.4f}", bar(w.item(), 1.0, 16))
@@ -182,9 +170,9 @@ def worked_example() -> Slots:
         "d_k": d_k,
         "root": root,
         "steps": table(("word", "q₁·k", f"/ {root:.0f}", "exp", "share", ""), rows),
-        "scores": found.scores,
+        "scores": found["scores"][0],
         "weights": weights,
-        "mix": table((), [("z₁ = ", vector(found.context[0, :3], 4) + " …")]),
+        "mix": table((), [("z₁ = ", vector(context[:3], 4) + " …")]),
         "plain": softmax(scores),
-        "error": gap(found.fused, found.output),
+        "error": gap(fused, found["output"]),
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from glassformer.training.observer import BaseObserver
+from glassformer.training.observer import Observer
+from glassformer.training.selection import SCORES
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -15,15 +16,10 @@ if TYPE_CHECKING:
 
 TENSORBOARD: Final = "tensorboard"
 
-_VALIDATION: Final = ("loss", "perplexity", "bleu", "chrf")
-_FIGURES: Final = {
-    "train": ("loss", "lr", "tokens_per_s", "norm", "epoch"),
-    "dev": _VALIDATION,
-    "end": _VALIDATION,
-}
+_FIGURES: Final = ("loss", "lr", "tokens_per_s", "norm", "epoch", "perplexity", *SCORES)
 
 
-class TensorBoard(BaseObserver):
+class TensorBoard(Observer):
     """Writes the lines of metrics.jsonl as event files into `tensorboard/`; does nothing if it is not installed."""
 
     def __init__(self) -> None:
@@ -45,8 +41,10 @@ class TensorBoard(BaseObserver):
             self.close()
             self._open(step + 1)
         writer = self._writer or self._open(step)
-        for name, value in _figures(kind, entry):
-            writer.add_scalar(name, value, step)
+        folder = f"{kind}/{entry['weights']}" if kind == "end" else kind
+        for name in _FIGURES:
+            if name in entry:
+                writer.add_scalar(f"{folder}/{name}", entry[name], step)
         if kind == "dev":
             for number, sample in enumerate(entry["samples"], 1):
                 writer.add_text(f"sample {number}", _markdown(sample), step)
@@ -63,13 +61,6 @@ class TensorBoard(BaseObserver):
 
         self._writer = SummaryWriter(str(self._folder), purge_step=step)
         return self._writer
-
-
-def _figures(kind: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    folder = f"{kind}/{entry['weights']}" if kind == "end" else kind
-    for name in _FIGURES.get(kind, ()):
-        if name in entry:
-            yield f"{folder}/{name}", entry[name]
 
 
 def _markdown(sample: Mapping[str, str]) -> str:

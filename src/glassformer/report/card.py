@@ -24,12 +24,12 @@ from glassformer.store.checkpoint import whole_checkpoints
 from glassformer.store.folder import CARD, WEIGHTS, is_signed, read_config, sign
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.history import History, own_settings
-from glassformer.training.observer import BaseObserver
+from glassformer.training.observer import Observer
 from glassformer.training.recipe import Recipe, to_toml
 from glassformer.training.run import CHECKPOINTS
 
 
-class ModelCard(BaseObserver):
+class ModelCard(Observer):
     """Writes README.md into the run folder at the end, unless someone has edited it."""
 
     def finished(self, out: Path) -> None:
@@ -71,7 +71,7 @@ def _card(out: Path, history: History) -> str:
             (side, path.name, f"{corpus.weight:g}" if side == "train" else "", _sha256(path))
             for side, corpora in (("train", recipe.train), ("dev", recipe.dev))
             for corpus in corpora
-            for path in filter(None, (corpus.path, corpus.target_path))
+            for path in corpus.paths
         ],
         counts=_counts(out),
         n_tokens=_count_tokens(out),

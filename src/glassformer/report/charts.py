@@ -89,17 +89,9 @@ def draw_lengths(source: Bars, target: Bars, notes: Mapping[str, str]) -> Markup
     """Draw the sentence lengths of both sides beside each other; `notes` say what the legend says of each side."""
     full, step = max(*source.counts, *target.counts), 1 / len(source.starts)
     bars = [
-        _bar(
-            colour,
-            (i + 0.08 + side * 0.42) * step,
-            0.42 * step,
-            counts[i] / full,
-            f"{bar_range(source, i)} characters: {counts[i]:,} {name}s",
-        )
-        for i in range(len(source.starts))
-        for side, (colour, name, counts) in enumerate(
-            (("first", "source", source.counts), ("second", "target", target.counts))
-        )
+        _bar(colour, (i + left) * step, 0.42 * step, n / full, f"{bar_range(source, i)} characters: {n:,} {name}s")
+        for colour, name, left, side in (("first", "source", 0.08, source), ("second", "target", 0.5, target))
+        for i, n in enumerate(side.counts)
     ]
     every = max(len(source.starts) // 6, 1)
     labels = [_x_label(i * step, f"{source.starts[i]:g}") for i in range(0, len(source.starts), every)]

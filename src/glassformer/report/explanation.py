@@ -18,7 +18,7 @@ from torch import Tensor
 from glassformer.explainer.cell import Cell, address_of, explain_cell
 from glassformer.explainer.document import Subject
 from glassformer.explainer.explanation import Explanation
-from glassformer.explainer.pieces import cut_words
+from glassformer.explainer.pieces import Cut, cut_words
 from glassformer.explainer.source import statement
 from glassformer.explainer.stations import Station, stations
 from glassformer.model.trace import Entry
@@ -136,25 +136,12 @@ def _cutting(subject: Subject) -> Iterator[RenderableType]:
     kind, words = cut_words(subject.tokenizers.src, subject.text)
     yield _heading(stations()["pieces"])
     yield from _words(stations()["pieces"])
-    yield Text(
-        "A unigram model takes the cut with the highest sum of log-probabilities."
-        if kind == "unigram"
-        else "BPE merges neighbours, the pair that was learned earliest first."
-    )
     if kind == "unigram":
-        rows = [
-            (
-                _visible(word.text),
-                " ".join(piece for piece, _, _ in word.best.pieces),
-                f"{word.best.score:.2f}",
-                "" if word.second is None else " ".join(piece for piece, _, _ in word.second.pieces),
-                "" if word.second is None else f"{word.second.score:.2f}",
-            )
-            for word in words
-            if word.best is not None
-        ]
+        yield Text("A unigram model takes the cut with the highest sum of log-probabilities.")
+        rows = [(_visible(word.text), *_cut(word.best), *_cut(word.second)) for word in words if word.best is not None]
         yield Padding(table(("word", "pieces", "sum", "second best", "sum"), rows), (1, 0, 0, 2))
     else:
+        yield Text("BPE merges neighbours, the pair that was learned earliest first.")
         merges = [
             (_visible(word.text), _visible("  →  ".join(" ".join(state.pieces) for state in word.merges)))
             for word in words
@@ -162,6 +149,11 @@ def _cutting(subject: Subject) -> Iterator[RenderableType]:
         yield Padding(table(("word", "merges"), merges), (1, 0, 0, 2))
     ids = subject.recording.src
     yield Padding(Text("ids  " + " ".join(map(str, ids)) + f"   ({EOS} is the end mark)"), (1, 0, 0, 2))
+
+
+def _cut(cut: Cut | None) -> tuple[str, str]:
+    """Return the pieces of a cut and their sum."""
+    return ("", "") if cut is None else (" ".join(piece for piece, _, _ in cut.pieces), f"{cut.score:.2f}")
 
 
 def _tensor(entry: Entry, subject: Subject, width: int, *, is_drawn: bool) -> Iterator[RenderableType]:

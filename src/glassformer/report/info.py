@@ -17,6 +17,7 @@ from glassformer.report.page import render
 from glassformer.report.terminal import duration, show, table
 from glassformer.store.folder import CARD, WEIGHTS, load_model, read_config
 from glassformer.store.registry import find_model, shipped_models
+from glassformer.training.selection import SCORES
 
 _WIDE: Final = 1000  # columns of a table in a pipe
 _HIDDEN: Final = re.compile(r"\A---\n.*?\n---\n|<!--.*?-->", re.DOTALL)  # in a card: front matter, comments
@@ -40,7 +41,7 @@ def show_info(model: str | Path, console: Console) -> None:
     loaded = load_model(folder)
     title = Text(f"{folder}  ", style="bold")
     show(console, title.append(f"{_size(folder)} of weights\n", style="not bold"), wrap=False)
-    parts = [(part, f"{n:,}") for part, n in count_parameters(loaded).items()]
+    parts = [(part, f"{n:,}") for part, n in _parts(loaded).items()]
     settings = [(name, str(value)) for name, value in loaded.config.model_dump().items()]
     for header, rows in ((("part", "parameters"), parts), (("setting", "value"), settings)):
         show(console, table(header, ((Text(name, "dim"), value) for name, value in rows), right=(1,)), wrap=False)
@@ -59,7 +60,7 @@ def info_html(model: str | Path) -> str:
         about=about,
         config=loaded.config,
         size=_size(folder),
-        parts=count_parameters(loaded),
+        parts=_parts(loaded),
         training=dict(_training(about.training)),
         card=_TITLE.sub("", _HIDDEN.sub("", text)),
     )
@@ -71,16 +72,12 @@ def _training(figures: Mapping[str, str | int | float]) -> Iterator[tuple[str, s
         if name == "seconds":
             yield "time", duration(float(value))
         else:
-            words = name.replace("dev_", "validation_").replace("bleu", "BLEU").replace("chrf", "chrF")
-            yield words.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value)
+            words = " ".join({"dev": "validation", **SCORES}.get(word, word) for word in name.split("_"))
+            yield words, f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def count_parameters(model: Transformer) -> dict[str, int]:
-    """Count the parameters of each part; a shared table counts where it is first used."""
-    counts: dict[str, int] = {}
-    for name, parameter in model.named_parameters():
-        part = name.split(".")[0]
-        counts[part] = counts.get(part, 0) + parameter.numel()
+def _parts(model: Transformer) -> dict[str, int]:
+    counts = model.count_parameters()
     return counts | {"all": sum(counts.values())}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
@@ -11,13 +9,11 @@ from rich.text import Text
 from glassformer.report.terminal import duration, show, table
 from glassformer.training.plan import Forecast
 
-_Row = tuple[str, str, str]  # name, figure, remark
-
 
 def show_forecast(forecast: Forecast, console: Console) -> None:
     """Print what a run will take: parameters, memory, data, time and disk."""
     rows: list[tuple[Text, str, Text]] = []
-    for title, section in _sections(forecast):
+    for title, section in _sections(forecast).items():
         rows += [(Text(), "", Text())] if rows else []
         rows.append((Text(title, "bold"), "", Text()))
         rows += [(Text(name, "dim"), figure, Text(remark, "dim")) for name, figure, remark in section]
@@ -26,30 +22,24 @@ def show_forecast(forecast: Forecast, console: Console) -> None:
         show(console, Text(f"note: {note}"), wrap=False)
 
 
-def _sections(found: Forecast) -> Iterator[tuple[str, list[_Row]]]:
+def _sections(found: Forecast) -> dict[str, list[tuple[str, str, str]]]:
+    """Return rows of name, figure and remark by title."""
     largest = found.largest_max_tokens
     threads = f", {found.threads} thread{'s' * (found.threads > 1)}" if found.device == "cpu" else ""
-    yield "parameters", [(name, f"{n:,}", "") for name, n in found.parameters.items()]
-    yield (
-        "memory",
-        [
+    return {
+        "parameters": [(name, f"{n:,}", "") for name, n in found.parameters.items()],
+        "memory": [
             *((name, decimal(n), "") for name, n in found.memory.items()),
             ("peak", decimal(found.memory_peak), f"of {decimal(found.memory_free)} free"),
             ("largest max_tokens", "any" if largest is None else f"{largest:,}", f"recipe: {found.max_tokens:,}"),
         ],
-    )
-    yield (
-        "data",
-        [
+        "data": [
             ("pairs per epoch", f"{found.n_pairs:,}", ""),
             ("tokens per epoch", f"{found.tokens_per_epoch:,}", "source and target"),
             ("updates per epoch", f"{found.updates_per_epoch:,}", ""),
             ("epochs", f"{found.epochs:,.1f}", ""),
         ],
-    )
-    yield (
-        "time",
-        [
+        "time": [
             ("tokens per second", f"{found.tokens_per_s:,.0f}", f"on {found.device}{threads}"),
             ("per update", f"{1000 * found.seconds_per_update:,.0f} ms", ""),
             ("per epoch", duration(found.seconds_per_epoch), ""),
@@ -59,5 +49,5 @@ def _sections(found: Forecast) -> Iterator[tuple[str, list[_Row]]]:
             ("checkpoints", duration(found.seconds_saving), ""),
             ("total", duration(found.seconds), ""),
         ],
-    )
-    yield "disk", [(name, decimal(n), "") for name, n in found.disk.items()]
+        "disk": [(name, decimal(n), "") for name, n in found.disk.items()],
+    }

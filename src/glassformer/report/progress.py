@@ -25,7 +25,7 @@ from rich.progress import (
 )
 
 from glassformer.report.terminal import duration
-from glassformer.training.observer import BaseObserver, Observer
+from glassformer.training.observer import Observer
 
 _FIGURES: Final = {"loss": "loss {:.3f}", "lr": "lr {:.2e}", "tokens_per_s": "{:,.0f} tokens/s"}
 
@@ -47,7 +47,7 @@ def progress(
         yield lambda n: bar.advance(task, n)
 
 
-class ProgressBar(BaseObserver):
+class ProgressBar(Observer):
     """A progress bar of a training run, with its figures; what is logged meanwhile appears above it."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class ProgressBar(BaseObserver):
         self._bar.stop()
 
 
-class PlainProgress(BaseObserver):
+class PlainProgress(Observer):
     """A line on stderr for each line of metrics.jsonl about training, for log files."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class PlainProgress(BaseObserver):
             _write(f"update {step:,}/{self._total:,}  {_figures(entry)}{left}")
 
 
-class JsonLines(logging.Handler, BaseObserver):
+class JsonLines(logging.Handler, Observer):
     """One JSON object per line on stderr: each line of metrics.jsonl and, added to a logger, each message."""
 
     def emit(self, record: logging.LogRecord) -> None:

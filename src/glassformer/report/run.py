@@ -13,9 +13,9 @@ from glassformer.report.charts import Chart, curve, draw_curves
 from glassformer.report.page import render
 from glassformer.report.terminal import duration
 from glassformer.training.history import History, own_settings
-from glassformer.training.observer import BaseObserver
-from glassformer.training.recipe import Recipe
+from glassformer.training.observer import Observer
 from glassformer.training.run import flat
+from glassformer.training.selection import SCORES, score_of
 
 REPORT: Final = "report.html"
 
@@ -24,26 +24,19 @@ _BACKS: Final = 50  # roll-backs that are listed
 _PATIENCE: Final = 600  # seconds without news, beyond the usual, after which a run has probably stopped
 
 
-class HtmlReport(BaseObserver):
+class HtmlReport(Observer):
     """Writes `report.html` into the run folder after each validation and at the end."""
 
     def validated(self, out: Path) -> None:
         """Write the report so far."""
         write_report(out)
 
-    def finished(self, out: Path) -> None:
-        """Write the final report."""
-        write_report(out)
+    finished = validated
 
 
 def write_report(out: Path) -> None:
     """Write the report of the run in `out`, as far as the run has come."""
     write_text(out / REPORT, _page(out.absolute().name, History.read(out), time.time()), durable=True, error=RunError)
-
-
-def quality_metric(recipe: Recipe) -> tuple[str, str]:
-    """Return the name of the translation metric to show for a run, and its field in metrics.jsonl."""
-    return ("chrF", "chrf") if recipe.training.metric == "chrf" else ("BLEU", "bleu")
 
 
 def _page(name: str, history: History, now: float) -> str:
@@ -73,7 +66,7 @@ def _page(name: str, history: History, now: float) -> str:
 
 def _tiles(history: History) -> Iterator[tuple[str, str]]:
     config, step = history.recipe.training, history.step
-    metric, field = quality_metric(history.recipe)
+    field = score_of(history.recipe.training.metric)
     yield f"of {config.max_updates:,} updates", f"{step:,}"
     if history.train:
         yield f"of training, epoch {history.train[-1]['epoch'] + 1}", duration(history.seconds)
@@ -82,7 +75,7 @@ def _tiles(history: History) -> Iterator[tuple[str, str]]:
     if shown := history.chosen or history.best:
         of = f"{shown['weights']} weights" if history.chosen else f"best, update {shown['step']:,}"
         if field in shown:
-            yield f"validation {metric}, {of}", f"{shown[field]:.1f}"
+            yield f"validation {SCORES[field]}, {of}", f"{shown[field]:.1f}"
         yield f"validation perplexity, {of}", f"{shown['perplexity']:,.2f}"
     elif history.train:
         yield "training loss", f"{history.train[-1]['loss']:.2f}"
@@ -90,7 +83,7 @@ def _tiles(history: History) -> Iterator[tuple[str, str]]:
 
 def _charts(history: History) -> Iterator[Chart]:
     train, dev, last, best = history.train, history.dev, max(history.step, 1), history.best
-    metric, field = quality_metric(history.recipe)
+    field = score_of(history.recipe.training.metric)
     backs = tuple(back["bad_step"] for back in history.rollbacks if back["bad_step"] <= last)[-_BACKS:]
     smoothed = " (smoothed)" if history.recipe.training.label_smoothing else ""
     yield Chart(
@@ -102,29 +95,19 @@ def _charts(history: History) -> Iterator[Chart]:
         backs=backs,
         span="long tall",
     )
-    yield Chart(
-        f"Validation {metric}",
-        "" if best is None or field not in best else f"best {best[field]:.2f} after update {best['step']:,}",
-        (curve("", "alone", dev, field),),
-        last,
-        from_zero=True,
-        mark=None if best is None or field not in best else (best["step"], best[field]),
-    )
-    yield Chart(
-        "Validation perplexity",
-        "how many tokens the model hesitates between",
-        (curve("", "alone", dev, "perplexity"),),
-        last,
-        log_too=True,
-    )
-    rate = (curve("", "alone", train, "lr"),)
-    yield Chart("Learning rate", history.recipe.training.schedule, rate, last, from_zero=True)
-    norm = (curve("", "alone", train, "norm"),)
-    yield Chart("Gradient norm", "before clipping", norm, last, from_zero=True, log_too=True, backs=backs)
-    speed = (curve("", "alone", train, "tokens_per_s"),)
-    yield Chart(
-        "Tokens per second", "source and target, excluding validation", speed, last, from_zero=True, span="long"
-    )
+
+    def alone(title: str, about: str, lines: list[dict[str, Any]], field: str, **how: Any) -> Chart:
+        return Chart(title, about, (curve("", "alone", lines, field),), last, **how)
+
+    mark = (best["step"], best[field]) if best is not None and field in best else None
+    about = "" if mark is None else f"best {mark[1]:.2f} after update {mark[0]:,}"
+    yield alone(f"Validation {SCORES[field]}", about, dev, field, from_zero=True, mark=mark)
+    about = "how many tokens the model hesitates between"
+    yield alone("Validation perplexity", about, dev, "perplexity", log_too=True)
+    yield alone("Learning rate", history.recipe.training.schedule, train, "lr", from_zero=True)
+    yield alone("Gradient norm", "before clipping", train, "norm", from_zero=True, log_too=True, backs=backs)
+    about = "source and target, excluding validation"
+    yield alone("Tokens per second", about, train, "tokens_per_s", from_zero=True, span="long")
 
 
 def _samples(history: History) -> list[tuple[dict[str, str], list[tuple[int, str]]]]:

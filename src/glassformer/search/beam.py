@@ -2,8 +2,8 @@
 
 B sentences, W beam width, N = B * W prefixes, C = 2 * W candidates, G groups, T tokens so far, V vocabulary, S source.
 
-A search knows two functions: `step`, which reads the last token of each prefix, and what a state can do:
-`select` prefixes and `keep` sentences. By default it stops a sentence as CTranslate2 does, at W finished hypotheses.
+A search knows the model as a `step` function, which reads the last token of each prefix, and a state that can `select`
+prefixes and `keep` sentences. By default a sentence stops as in CTranslate2, at W finished hypotheses.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from glassformer.text.vocab import EOS
 
 
 class _Beam(NamedTuple):
-    """What goes on: the prefixes of the sentences that are not done."""
+    """The prefixes of the unfinished sentences."""
 
     sentences: Tensor  # (B,) their numbers
     tokens: Tensor  # (B, W, T), W being 1 before the first step
     total: Tensor  # (B, W) log-probabilities
-    margin: Tensor  # (B,) what kept the steps since the last find from choosing otherwise
-    coverage: Tensor  # (B, W, S) attention that each source position got; (B, W, 1) if nobody asks
+    margin: Tensor  # (B,) of the choices since the last finished hypothesis
+    coverage: Tensor  # (B, W, S) attention that each source position got; (B, W, 1) if unused
 
     def follow(self, choice: Choice, coverage: Tensor) -> _Beam:
-        """Go on with what was chosen."""
+        """Continue with the chosen candidates."""
         parent, token = choice.parent.gather(1, choice.going), choice.token.gather(1, choice.going)
         tokens = torch.cat([gather(self.tokens, parent), token.unsqueeze(2)], dim=2)
         total = choice.sums.gather(1, choice.going)
-        # What was found has taken note of the margins before it.
+        # Finished hypotheses have accounted for the margins before them.
         margin = choice.margin_going if choice.any_ends else choice.margin_going.minimum(self.margin)
         return _Beam(self.sentences, tokens, total, margin, gather(coverage, parent))
 
     def keep(self, stays: Tensor) -> _Beam:
-        """Go on with some sentences only."""
+        """Keep some sentences only."""
         return _Beam(*(part.index_select(0, stays) for part in self))
 
 
@@ -54,23 +54,24 @@ def beam_search(
     state: S,
     start: Tensor,
     config: SearchConfig,
+    *,
     rules: Rules | None = None,
     attention: Callable[[S], Tensor] | None = None,
     watch: Callable[[Choice], None] | None = None,
 ) -> Hypotheses:
     """Continue each first token in `start` (B,) until W hypotheses of its sentence have ended.
 
-    `attention` tells of a state how much each prefix attended in its last step to each source position (N, S), and 1
-    where there is only padding; the coverage penalty needs it, and counts the step that predicts the end mark, too.
-    `watch` is shown what each step chose, for the sentences that still go on.
+    `attention` returns how much each prefix of a state attended to each source position (N, S) in its last step, and 1
+    for padding; the coverage penalty needs it, and counts the step that predicts the end mark, too. `watch` is called
+    with the choice of each step, for the unfinished sentences.
     """
     if config.coverage_penalty and attention is None:
-        raise ConfigError("coverage_penalty needs the model's attention to the source, and this step does not tell it")
+        raise ConfigError("coverage_penalty needs the attention to the source: pass `attention`")
     is_plain = config.stop == "first" and not config.coverage_penalty and rules is None and watch is None
     if config.width == 1 and is_plain:
         return greedy_search(step, state, start, config)
     device, groups = start.device, config.groups
-    found = nothing(len(start) * groups, config.width // groups, device)  # each group finds for itself
+    found = nothing(len(start) * groups, config.width // groups, device)  # each group has its own
     beam = _Beam(
         torch.arange(len(start), device=device),
         start.view(-1, 1, 1),
@@ -94,13 +95,13 @@ def beam_search(
         state = state.select(_rows(choice, beam))
         beam = beam.follow(choice, coverage)
         if config.stop == "first" and not choice.any_ends and groups == 1 and (beam.total > -math.inf).all():
-            continue  # nothing ended, so nothing is over
+            continue  # nothing ended, so no sentence is finished
 
         is_open = _is_open(found, beam, config)  # (B, G)
         goes_on = is_open.any(dim=1)
         if at_limit or not goes_on.any():
             break
-        if groups > 1:  # a group that is done has no prefix any more
+        if groups > 1:  # a finished group has no prefixes
             closed = ~is_open.repeat_interleave(config.width // groups, dim=1)
             beam = beam._replace(total=beam.total.masked_fill(closed, -math.inf))
         if not goes_on.all():
@@ -110,21 +111,21 @@ def beam_search(
 
 
 def _places(sentences: Tensor, groups: int) -> Tensor:
-    """Give the numbers (B * G,) of the groups of sentences."""
+    """Return the numbers (B * G,) of the groups of sentences."""
     if groups == 1:
         return sentences
     return (sentences.unsqueeze(1) * groups + torch.arange(groups, device=sentences.device)).flatten()
 
 
 def _rows(choice: Choice, beam: _Beam) -> Tensor:
-    """Give the numbers (N,) of the prefixes that those that go on continue."""
+    """Return the numbers (N,) of the prefixes that are continued."""
     batch, width = beam.total.shape
     first_row = torch.arange(batch, device=beam.total.device).unsqueeze(1) * width  # (B, 1)
     return (choice.parent.gather(1, choice.going) + first_row).flatten()
 
 
 def _ended(beam: _Beam, choice: Choice, coverage: Tensor, config: SearchConfig) -> Hypotheses:
-    """Give score and tokens to what ended, group by group (B * G, C / G)."""
+    """Return the hypotheses that ended, group by group (B * G, C / G)."""
     tokens = torch.cat([gather(beam.tokens[:, :, 1:], choice.parent), choice.token.unsqueeze(2)], dim=2)  # (B, C, T)
     counted = beam.tokens.size(2) - 1 + (choice.token != EOS).to(choice.sums)
     scores = choice.sums / length_penalty(counted, config)
@@ -137,7 +138,7 @@ def _ended(beam: _Beam, choice: Choice, coverage: Tensor, config: SearchConfig) 
 
 
 def _is_open(found: Hypotheses, beam: _Beam, config: SearchConfig) -> Tensor:
-    """Say which groups of which sentences (B, G) go on."""
+    """Return which groups of which sentences (B, G) are unfinished."""
     scores = found.scores.index_select(0, _places(beam.sentences, config.groups))
     worst = scores[:, -1].view(-1, config.groups)
     total = beam.total.view(*worst.shape, -1).amax(dim=2)
@@ -147,7 +148,7 @@ def _is_open(found: Hypotheses, beam: _Beam, config: SearchConfig) -> Tensor:
 
 
 def _rank(found: Hypotheses, groups: int) -> Hypotheses:
-    """Put the hypotheses of all groups in order, and see how far ahead the best is of the next."""
+    """Sort the hypotheses of all groups, and include the lead of the best in the margin."""
     if groups > 1:
         batch, width = len(found.scores) // groups, found.scores.size(1) * groups
         tokens, log_probs, scores = (part.reshape(batch, width, *part.shape[2:]) for part in found[:3])
@@ -156,6 +157,6 @@ def _rank(found: Hypotheses, groups: int) -> Hypotheses:
         found = Hypotheses(gather(tokens, order), log_probs.gather(1, order), scores, margin)
     if found.scores.size(1) == 1:
         return found
-    same = (found.tokens == found.tokens[:, :1]).all(dim=2)  # groups may find the same
+    same = (found.tokens == found.tokens[:, :1]).all(dim=2)  # groups may find the same hypothesis
     second = found.scores.masked_fill(same, -math.inf).amax(dim=1)
     return found._replace(margin=found.margin.minimum(gap(found.scores[:, 0], second)))

@@ -1,13 +1,13 @@
-"""Which continuations of a sentence's prefixes end, which go on, and how near the choice was.
+"""One step of a beam: which continuations end, which go on, and how close the choice was.
 
 B sentences, P prefixes of each (1 before the first step, then W), C candidates, U required tokens, V vocabulary.
 
-Candidates stand in an order of preference. Of the first W those that end are found, and of all the first W others go
-on: at most one in P ends, so C = 2 * W are enough. The order is that of log-probability, unless
-- tokens are required: then prefixes with equally many of them compete with each other, and the best of each such
-  bank come first, then the second best of each (after Post and Vilar 2018, whose beam is allotted to banks too);
-- there are groups: each chooses for itself, and a token costs each time that an earlier group has just had it among
-  its first W (Vijayakumar et al. 2016, Hamming diversity). What it costs is not part of the log-probability.
+Candidates are sorted by preference. Of the first W, those with the end mark become hypotheses, and the first W of the
+others go on: each prefix ends at most once, so C = 2 * W are enough. The order is by log-probability, unless
+- tokens are required: then prefixes with the same number of missing tokens form a bank and compete with each other; the
+  best of each bank come first, then the second best of each (after Post and Vilar 2018);
+- there are groups: each chooses for itself, and a token costs for each earlier group that has just had it among its
+  first W (Vijayakumar et al. 2016, Hamming diversity). The cost is not part of the log-probability.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from glassformer.text.vocab import EOS, PAD
 
 
 class Choice(NamedTuple):
-    """Candidates of all groups, group by group, and what becomes of them."""
+    """The candidates of all groups, group by group, and which of them end and go on."""
 
     sums: Tensor  # (B, C) log-probabilities
     parent: Tensor  # (B, C) the prefix that each continues
     token: Tensor  # (B, C)
-    ends: Tensor  # (B, C) whether each is found
-    any_ends: bool  # whether any is found or came near it
+    ends: Tensor  # (B, C) whether each becomes a hypothesis
+    any_ends: bool  # whether any ends or came close to it
     going: Tensor  # (B, W) the numbers of those that go on
-    margin_ending: Tensor  # (B,) what keeps the ends from being others
-    margin_going: Tensor  # (B,) what keeps those that go on from being others
+    margin_ending: Tensor  # (B,) by how much other candidates would have ended
+    margin_going: Tensor  # (B,) by how much other candidates would have gone on
 
 
 class _Candidates(NamedTuple):
-    """Candidates of one group, in order of preference; one more than needed, to see how near it was."""
+    """The candidates of one group, in order of preference; one more than needed, to measure the margin."""
 
-    preference: Tensor  # (B, C + 1) what is compared: log-probability less the cost of diversity
+    preference: Tensor  # (B, C + 1) log-probability minus the cost of diversity
     sums: Tensor  # (B, C + 1)
     parent: Tensor  # (B, C + 1)
     token: Tensor  # (B, C + 1)
-    missing: Tensor | None = None  # (B, C + 1) required tokens to come, where there are any: the bank
+    missing: Tensor | None = None  # (B, C + 1) missing required tokens, if any are required: the bank
     n_banks: int = 1
 
 
@@ -66,10 +66,10 @@ def choose(
         return _settle(_candidates(sums, written, required, width, None), width, at_limit)
     chosen, cost = list[Choice](), torch.zeros_like(sums[:, 0])  # (B, V)
     for group in range(config.groups):
-        first = group * width if total.size(1) > 1 else 0  # before the first step all groups share one prefix
+        first = group * width if total.size(1) > 1 else 0  # before the first step, all groups share one prefix
         rows = slice(first, first + width)
         choice = _settle(_candidates(sums[:, rows], written[:, rows], required, width, cost), width, at_limit)
-        price = config.diversity * (choice.sums[:, :width] > -math.inf).to(cost)  # a group that is done chooses nothing
+        price = config.diversity * (choice.sums[:, :width] > -math.inf).to(cost)  # a finished group chooses nothing
         cost = cost.scatter_add(1, choice.token[:, :width], price)
         place = group * choice.sums.size(1)
         chosen.append(choice._replace(parent=choice.parent + first, going=choice.going + place))
@@ -77,7 +77,7 @@ def choose(
 
 
 def _together(groups: Sequence[Choice]) -> Choice:
-    """Put the candidates of all groups side by side."""
+    """Concatenate the candidates of all groups."""
     any_ends = any(choice.any_ends for choice in groups)
 
     def joined(name: str) -> Tensor:
@@ -91,13 +91,13 @@ def _together(groups: Sequence[Choice]) -> Choice:
 
 
 def _likeliest(log_probs: Tensor, total: Tensor, count: int) -> _Candidates:
-    """Give the likeliest continuations: of all prefixes those that are the likeliest of their own."""
+    """Return the likeliest continuations of all prefixes, out of the likeliest of each."""
     best, token = top(log_probs, min(count, log_probs.size(1)))  # (N, K)
     n_best = best.size(1)
     sums = best.view(*total.shape, n_best) + total.unsqueeze(2)  # (B, P, K)
     best, where = sums.flatten(1).topk(min(count, total.size(1) * n_best))  # (B, C + 1)
     token = token.view(len(total), -1).gather(1, where)
-    spare = count - best.size(1)  # a vocabulary smaller than the beam: fill up with what can never win
+    spare = count - best.size(1)  # a vocabulary smaller than the beam: pad with candidates that never win
     best = F.pad(best, (0, spare), value=-math.inf)
     return _Candidates(best, best, F.pad(where // n_best, (0, spare)), F.pad(token, (0, spare), value=PAD))
 
@@ -110,7 +110,7 @@ def _candidates(
     if required is not None:
         return _by_bank(preference, sums, written, required, count)
     best, where = top(preference.flatten(1), min(count, preference[0].numel()))
-    if best.size(1) < count:  # a vocabulary smaller than the beam: fill up with what can never win
+    if best.size(1) < count:  # a vocabulary smaller than the beam: pad with candidates that never win
         best = F.pad(best, (0, count - best.size(1)), value=-math.inf)
         where = F.pad(where, (0, count - where.size(1)), value=PAD)
     vocab = sums.size(2)
@@ -156,7 +156,7 @@ def _by_bank(preference: Tensor, sums: Tensor, written: Tensor, required: Requir
 
 
 def _settle(candidates: _Candidates, width: int, at_limit: bool) -> Choice:
-    """Say which candidates end and which go on."""
+    """Choose which candidates end and which go on."""
     preference, sums, parent, token, missing, n_banks = candidates
     count = 2 * width  # at most W of them end, so W others are among these
     is_end = token == EOS
@@ -173,13 +173,13 @@ def _settle(candidates: _Candidates, width: int, at_limit: bool) -> Choice:
         others = preference.masked_fill(is_end, -math.inf).topk(width + 1).values
         margin_going = gap(others[:, -2], others[:, -1])
         first, after = preference[:, :width], preference[:, width:]
-        over = torch.cat([first - after[:, :1], first[:, -1:] - after], dim=1)  # what keeps each on its side of W
+        over = torch.cat([first - after[:, :1], first[:, -1:] - after], dim=1)  # by how much each is on its side of W
         margin_ending = over.masked_fill(~ends, math.inf).nan_to_num(nan=math.inf, posinf=math.inf).amin(dim=1)
     else:
         goes_on = torch.zeros_like(is_end).scatter(1, going, True)
         margin_going = _border(preference.masked_fill(is_end, -math.inf), goes_on, missing, n_banks).amin(dim=1)
         is_first = (torch.arange(is_end.size(1), device=token.device) < width).expand_as(is_end)
-        whole = _border(preference, is_first, missing, n_banks)[:, 0]  # only what lacks nothing ends
+        whole = _border(preference, is_first, missing, n_banks)[:, 0]  # only prefixes without missing tokens end
         margin_ending = whole.masked_fill(~(ends & (preference > -math.inf)).any(dim=1), math.inf)
     found = ends[:, :count].clone()
     found[:, width:] = False
@@ -187,7 +187,7 @@ def _settle(candidates: _Candidates, width: int, at_limit: bool) -> Choice:
 
 
 def _border(preference: Tensor, inside: Tensor, missing: Tensor, n_banks: int) -> Tensor:
-    """Measure how far those `inside` lie above the others of their bank, for each bank."""
+    """Return how far those `inside` are above the others of their bank, for each bank."""
     empty = preference.new_full((len(missing), n_banks), math.inf)
     low = empty.scatter_reduce(1, missing, preference.masked_fill(~inside, math.inf), "amin")
     high = (-empty).scatter_reduce(1, missing, preference.masked_fill(inside, -math.inf), "amax")

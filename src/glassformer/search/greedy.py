@@ -1,4 +1,4 @@
-"""Greedy search where nothing else is asked for: what a beam of one finds, with half of its work.
+"""Plain greedy search: the result of a beam of one, at half the cost.
 
 B sentences, T tokens, V vocabulary.
 """
@@ -20,9 +20,9 @@ from glassformer.text.vocab import EOS, PAD
 
 @torch.inference_mode()
 def greedy_search(step: Step[S], state: S, start: Tensor, config: SearchConfig) -> Hypotheses:
-    """Continue each first token in `start` (B,) by the likeliest one, until it is the end mark."""
+    """Continue each first token in `start` (B,) by the likeliest token, until it is the end mark."""
     batch, device = len(start), start.device
-    sentences = torch.arange(batch, device=device)  # those that go on
+    sentences = torch.arange(batch, device=device)  # unfinished ones
     token, total, margin = start, torch.zeros(batch, device=device), torch.full((batch,), math.inf, device=device)
     columns, totals, margins = list[Tensor](), total, margin
     for length in range(config.max_length):

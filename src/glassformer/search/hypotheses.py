@@ -1,4 +1,4 @@
-"""What a search asks of a model, and what it gives back.
+"""What a search needs of a model, and what it returns.
 
 B sentences, W hypotheses of each, N = B * W prefixes, T tokens, V vocabulary.
 """
@@ -24,7 +24,7 @@ class State(Protocol):
         ...
 
     def keep(self, sentences: Tensor) -> Self:
-        """Go on with some sentences only."""
+        """Keep some sentences only."""
         ...
 
 
@@ -33,28 +33,28 @@ Step = Callable[[Tensor, S], tuple[Tensor, S]]  # tokens (N, 1) -> logits (N, 1,
 
 
 class Hypotheses(NamedTuple):
-    """What a search found: W hypotheses a sentence, the best first, -inf in `scores` where there are fewer."""
+    """The result of a search: W hypotheses per sentence, best first; `scores` is -inf where there are fewer."""
 
     tokens: Tensor  # (B, W, T) without the start mark, with the end mark, padded
-    log_probs: Tensor  # (B, W) sum over the tokens, the end mark included
-    scores: Tensor  # (B, W) log_probs over the length penalty, the end mark not counted, plus the coverage penalty
-    margin: Tensor  # (B,) how little would have to change in log_probs or scores for another one to be the best
+    log_probs: Tensor  # (B, W) sum over the tokens, including the end mark
+    scores: Tensor  # (B, W) log_probs / length penalty (without the end mark) + coverage penalty
+    margin: Tensor  # (B,) the least change in log_probs or scores that would make another one the best
 
     @property
     def ended(self) -> Tensor:
-        """Whether each came to its end mark (B, W), and was not cut off by the length limit."""
+        """Whether each reached its end mark (B, W), and was not cut off by the length limit."""
         return (self.tokens == EOS).any(dim=-1)
 
 
 def nothing(batch: int, width: int, device: torch.device) -> Hypotheses:
-    """Make the find of a search that has not begun."""
+    """Return the hypotheses of a search that has not begun."""
     worst = torch.full((batch, width), -math.inf, device=device)
     no_tokens = torch.full((batch, width, 0), PAD, device=device)
     return Hypotheses(no_tokens, worst, worst, torch.full((batch,), math.inf, device=device))
 
 
 def merge(found: Hypotheses, sentences: Tensor, new: Hypotheses) -> Hypotheses:
-    """Keep the W best of what was found before and what ended now, for the `sentences` that go on."""
+    """Merge new hypotheses of the unfinished `sentences` into those found before, and keep the W best of each."""
     width = found.scores.size(1)
     margin = found.margin.to(new.margin).index_select(0, sentences).minimum(new.margin)
     if not (new.scores > -math.inf).any():
@@ -71,10 +71,10 @@ def merge(found: Hypotheses, sentences: Tensor, new: Hypotheses) -> Hypotheses:
 
 
 def gather(sequences: Tensor, chosen: Tensor) -> Tensor:
-    """Take the chosen (B, C) of the sequences (B, W, T)."""
+    """Return the chosen (B, C) of the sequences (B, W, T)."""
     return sequences.gather(1, chosen.unsqueeze(2).expand(-1, -1, sequences.size(2)))
 
 
 def gap(inside: Tensor, outside: Tensor) -> Tensor:
-    """Say how far what was chosen lies above what was not; infinitely, where there was no choice."""
+    """Return how far the chosen are above the others; infinity where there was no choice."""
     return (inside - outside).nan_to_num(nan=math.inf, posinf=math.inf)

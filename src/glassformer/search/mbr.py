@@ -1,4 +1,4 @@
-"""Minimum Bayes risk: of many draws, the one that agrees most with all others (Eikema and Aziz 2020), by chrF.
+"""Minimum Bayes risk: of many draws, the one that agrees most with the others (Eikema and Aziz 2020), by chrF.
 
 N texts, G different character n-grams in all of them.
 """
@@ -17,19 +17,24 @@ _BETA: Final = 2.0  # how much more recall counts than precision
 
 
 def agreement(texts: Sequence[str]) -> list[float]:
-    """Give the mean chrF of each text against all others, from 0 to 100; equal texts count as often as they come."""
+    """Return the mean chrF of each text against all others, from 0 to 100; duplicates count as often as they appear."""
     counts = Counter(texts)
     different = list(counts)
     weights = np.array([counts[text] for text in different], float)
     table = chrf(different)  # (N, N)
-    totals = table @ weights - table.diagonal()  # it is not compared with itself
+    totals = table @ weights - table.diagonal()  # a text is not compared with itself
     means = totals / max(len(texts) - 1, 1)
     by_text = dict(zip(different, means.tolist(), strict=True))
     return [by_text[text] for text in texts]
 
 
+def ranking(texts: Sequence[str]) -> list[tuple[int, float]]:
+    """Return the number of each text and its mean chrF against all others, best first."""
+    return sorted(enumerate(agreement(texts)), key=lambda ranked: -ranked[1])
+
+
 def chrf(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Give sacreBLEU's sentence chrF of each text (row) as a hypothesis with each (column) as its reference (N, N)."""
+    """Return sacreBLEU's sentence chrF (N, N) of each text (row) with each text (column) as its reference."""
     grams = [_ngrams("".join(text.split())) for text in texts]
     columns = {gram: place for place, gram in enumerate(sorted(set().union(*grams), key=len))}
     counts = np.zeros((len(texts), len(columns)), np.int32)  # (N, G), sorted by the n-grams' lengths
@@ -52,7 +57,7 @@ def _ngrams(text: str) -> Counter[str]:
 
 
 def _f_score(matches: NDArray[np.int32], n_hyp: NDArray[np.int32], n_ref: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Score a hypothesis against each reference (N, 6), over the lengths that both have n-grams of."""
+    """Score a hypothesis against each reference (N, 6), over the n-gram lengths that both have."""
     both = (n_hyp > 0) & (n_ref > 0)
     n_orders = np.maximum(both.sum(axis=1), 1)
     precision = np.where(both, matches / np.maximum(n_hyp, 1), 0.0).sum(axis=1) / n_orders  # (N,)

@@ -1,4 +1,4 @@
-"""What a log-probability is divided by and what is added to it before hypotheses are ranked.
+"""Length and coverage penalties, by which hypotheses are ranked.
 
 S source positions. score = log_prob / length_penalty + coverage_penalty (Wu et al. 2016, equation 14).
 """
@@ -12,23 +12,23 @@ from glassformer.config import SearchConfig
 
 
 def length_penalty(length: Tensor, config: SearchConfig) -> Tensor:
-    """Give what the log-probability of so many tokens, the end mark not counted, is divided by."""
+    """Return what the log-probability of `length` tokens, not counting the end mark, is divided by."""
     base = (5 + length) / 6 if config.penalty_form == "gnmt" else length.clamp(min=1)
     return base**config.length_penalty
 
 
 def coverage_penalty(coverage: Tensor, beta: float) -> Tensor:
-    """Give beta * sum of log(min(attention that a source position got in all, 1)) over `coverage` (..., S)."""
-    least = torch.finfo(coverage.dtype).tiny  # a weight that underflowed is no proof of impossibility
+    """Return beta * sum of log(min(total attention to a source position, 1)) over `coverage` (..., S)."""
+    least = torch.finfo(coverage.dtype).tiny  # an underflowed weight must not make a hypothesis impossible
     return beta * coverage.clamp(least, 1.0).log().sum(dim=-1)
 
 
 def best_possible(total: Tensor, length: int, config: SearchConfig) -> Tensor:
-    """Bound the score of whatever an unfinished prefix of log-probability `total` can become.
+    """Return an upper bound of the score of any continuation of a prefix with log-probability `total`.
 
-    No token adds to a log-probability, which is not above 0, and no length penalty is negative: the best is to
-    go on for nothing to the length with the largest penalty. Penalties grow or fall with the length, so
-    this is the shortest or the longest that is still possible. Coverage can at best become complete, penalty 0.
+    Log-probabilities are not above 0 and length penalties not negative: the best case is to continue at no cost to the
+    length with the largest penalty. Penalties are monotonic in the length, so this is the shortest or the longest one
+    still possible. Coverage is at best complete, with penalty 0.
     """
     lengths = torch.tensor([max(length, config.min_length), config.max_length]).to(total)
     return total / length_penalty(lengths, config).amax()

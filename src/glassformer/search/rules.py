@@ -1,9 +1,9 @@
-"""What a translation must and must not hold: rules turn what may not come next into -inf.
+"""Constraints on translations: rules set the log-probability of forbidden tokens to -inf.
 
 B sentences, W prefixes of each, N = B * W, T tokens so far (no start mark), V vocabulary, Q sequences, P forced tokens.
 
-All rules look at the tokens written so far and keep no state of their own. A forced prefix overrides all others; a
-required sequence overrides suppressed ones and repeats where it could otherwise no longer come in time.
+Rules depend on the tokens written so far only, and keep no state. A forced prefix overrides all others; a required
+sequence overrides suppressed sequences and repetitions if there is just enough room left for it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _Sequences = Sequence[Sequence[int]]
 
 
 class Required(NamedTuple):
-    """Token sequences that must come, each at least once, as whole words.
+    """Token sequences that must appear at least once, as whole words.
 
-    A sequence has come when it is there and the token after it, if there is one, does not continue its last word. Every
-    sequence begins a word; otherwise `continues` must be None, and they may come as parts of words.
+    A sequence is met if it appears and the next token, if there is one, does not continue its last word. Every sequence
+    begins a word; otherwise `continues` must be None, and sequences may appear as parts of words.
     """
 
     sequences: tuple[Tensor, ...]  # Q times (L,)
-    tokens: Tensor  # (U,) that are in them
+    tokens: Tensor  # (U,) the tokens in them
     continues: Tensor | None = None  # (V,) tokens that continue the word before them
 
     @property
@@ -40,17 +40,17 @@ class Required(NamedTuple):
         return sum(map(len, self.sequences))
 
     def missing(self, written: Tensor) -> Tensor:
-        """Count the tokens that are surely enough to complete `written` (..., T).
+        """Count the tokens that are enough to meet all sequences after `written` (..., T).
 
-        That is all tokens of the sequences that have not come, less the best start: the tokens that are there of one of
-        them, less those of the sequences that have only just come and that its next token would make part of a longer
-        word. There is always a token that makes the count one less: the next one of the best start, or, if there is
-        none, the first of any sequence.
+        These are the tokens of all unmet sequences, minus the best start: the tokens already written of one of them,
+        minus those of the sequences that have just been met and that its next token would make part of a longer word.
+        There is always a token that decreases the count: the next one of the best start, or, if there is none, the
+        first of any sequence.
         """
         return self._missing(written, self._is_glued(written))
 
     def missing_after(self, written: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Count the same after one more token: each of `tokens` (..., U), any other that begins or continues a word."""
+        """Count the same after one more token: each of `tokens` (..., U), other word starts, other continuations."""
         extended = written.unsqueeze(-2).expand(*written.shape[:-1], len(self.tokens), -1)
         last = self.tokens.view(-1, 1).expand(*extended.shape[:-1], 1)
         other = torch.cat([written, written.new_full((*written.shape[:-1], 1), PAD)], dim=-1)
@@ -62,7 +62,7 @@ class Required(NamedTuple):
         return self.missing(torch.cat([extended, last], dim=-1)), after_other, self._missing(other, is_glued)
 
     def _is_glued(self, written: Tensor) -> Tensor:
-        """Say which tokens (..., T) continue the word before them."""
+        """Return which tokens (..., T) continue the word before them."""
         return torch.zeros_like(written, dtype=torch.bool) if self.continues is None else self.continues[written]
 
     def _missing(self, written: Tensor, is_glued: Tensor) -> Tensor:
@@ -86,25 +86,26 @@ class Required(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What is asked of translations besides the settings of their search."""
+    """The constraints on the translations of a batch."""
 
-    prefix: Tensor | None = None  # (B, P) what each begins with, padded
-    suppressed: tuple[Tensor, ...] = ()  # sequences (Q, L) that must not come, one tensor for each length L
+    prefix: Tensor | None = None  # (B, P) what each must begin with, padded
+    suppressed: tuple[Tensor, ...] = ()  # sequences (Q, L) that must not appear, one tensor per length L
     required: Required | None = None
 
 
 def make_rules(
     config: SearchConfig,
     device: torch.device,
+    *,
     prefixes: _Sequences = (),
     suppressed: _Sequences = (),
     required: _Sequences = (),
     continues: Tensor | None = None,
 ) -> Rules | None:
-    """Check and arrange the rules for a batch, whose sentences begin with `prefixes`; None, if there are none.
+    """Validate and arrange the rules for a batch whose translations begin with `prefixes`; None if there are none.
 
-    `continues` (V,) are the tokens that continue the word before them. Required sequences come as whole words then,
-    unless one of them begins with such a token, as where a vocabulary has no mark for the beginning of a word.
+    `continues` (V,) is True for tokens that continue the word before them. Required sequences then appear as whole
+    words, unless one of them begins with such a token because the vocabulary does not mark the beginning of words.
     """
     forced = max(map(len, prefixes), default=0)
     unique = sorted({tuple(sequence) for sequence in suppressed if sequence}, key=lambda s: (len(s), s))
@@ -126,13 +127,13 @@ def make_rules(
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """Give log-probabilities (N, V) of their own, and not in half precision, in which sums would be lost."""
+    """Return log-probabilities (N, V) in a new tensor, in float32 at least, so that sums stay exact."""
     half = logits.dtype in (torch.float16, torch.bfloat16)
     return logits.log_softmax(dim=-1, dtype=torch.float32 if half else None)
 
 
 def forbid_marks(log_probs: Tensor, length: int, config: SearchConfig) -> Tensor:
-    """Put -inf, in place, where padding would come, or the end before the shortest length."""
+    """Forbid, in place, padding, and the end mark before the minimum length."""
     log_probs.select(1, PAD).fill_(-math.inf)
     if length < config.min_length:
         log_probs.select(1, EOS).fill_(-math.inf)
@@ -140,7 +141,7 @@ def forbid_marks(log_probs: Tensor, length: int, config: SearchConfig) -> Tensor
 
 
 def forbid(log_probs: Tensor, written: Tensor, rules: Rules | None, sentences: Tensor, config: SearchConfig) -> Tensor:
-    """Put -inf in `log_probs` (N, V) where a token may not follow `written` (B, W, T)."""
+    """Set `log_probs` (N, V) to -inf where a token must not follow `written` (B, W, T)."""
     length = written.size(2)
     log_probs = forbid_marks(log_probs, length, config)
     if rules is None:
@@ -157,7 +158,7 @@ def forbid(log_probs: Tensor, written: Tensor, rules: Rules | None, sentences: T
 
 
 def _suppress(log_probs: Tensor, written: Tensor, rules: Rules, config: SearchConfig) -> Tensor:
-    """Forbid the last token of each suppressed sequence, and of each n-gram, whose others stand at the end."""
+    """Forbid tokens that would complete a suppressed sequence or repeat an n-gram."""
     length, banned = written.size(1), list[Tensor]()
     for sequences in rules.suppressed:
         others = sequences.size(1) - 1
@@ -173,11 +174,11 @@ def _suppress(log_probs: Tensor, written: Tensor, rules: Rules, config: SearchCo
 
 
 def _demand(log_probs: Tensor, before: Tensor, written: Tensor, required: Required, left: int) -> Tensor:
-    """Forbid the end before all has come, and whatever leaves no room for it among the `left` tokens."""
+    """Forbid the end mark before all sequences are met, and tokens that leave no room for them in the `left` ones."""
     missing = required.missing(written)  # (N,)
     after, after_other, after_glued = required.missing_after(written)  # (N, U), (N,), (N,)
-    room = (missing - 1).clamp(min=max(left - 2, 0)).unsqueeze(1)  # (N, 1) a place for the end mark, where there is one
-    is_late = after_other.unsqueeze(1) > room  # (N, 1) only required tokens are still possible
+    room = (missing - 1).clamp(min=max(left - 2, 0)).unsqueeze(1)  # (N, 1) with a place for the end mark, if possible
+    is_late = after_other.unsqueeze(1) > room  # (N, 1) only required tokens fit
     result = log_probs.masked_fill(is_late, -math.inf)
     if required.continues is not None:
         result = result.masked_fill(required.continues & (after_glued.unsqueeze(1) > room), -math.inf)

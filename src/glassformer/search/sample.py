@@ -1,10 +1,10 @@
-"""Draws from the model: W translations a sentence, each token at random by its probability.
+"""Sampling: W draws per sentence, each token at random by its probability.
 
-B sentences, W draws of each, N = B * W prefixes, K tokens that come into question, T tokens so far, V vocabulary.
+B sentences, W draws of each, N = B * W prefixes, K candidate tokens, T tokens so far, V vocabulary.
 
 A draw is the likeliest token after noise was added to its log-probability (Gumbel 1954: with noise -log(-log(u)) the
 winner is distributed by the probabilities). The noise of a token is a hash of the seed, the sentence's key, the
-draw, the step and the token, and of nothing else: neither the batch nor the order of sentences matters.
+draw, the step and the token only, so that neither the batch nor the order of sentences matters.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from glassformer.search.penalties import length_penalty
 from glassformer.search.rules import Rules, forbid, log_softmax
 from glassformer.text.vocab import EOS, PAD
 
-_SPARE: Final = 8  # tokens that just missed the top k, kept to see how near they came
+_SPARE: Final = 8  # tokens that just missed the top k, kept to measure the margin
 
 
 class _Draws(NamedTuple):
-    """The draws of the sentences that are not done."""
+    """The draws of the unfinished sentences."""
 
     sentences: Tensor  # (B,) their numbers
     tokens: Tensor  # (B, W, T)
@@ -35,18 +35,18 @@ class _Draws(NamedTuple):
     key: Tensor  # (B,)
 
     def keep(self, stays: Tensor) -> _Draws:
-        """Go on with some sentences only."""
+        """Keep some sentences only."""
         return _Draws(*(part.index_select(0, stays) for part in self))
 
 
 @torch.inference_mode()
 def sample(
-    step: Step[S], state: S, start: Tensor, config: SearchConfig, keys: Tensor, rules: Rules | None = None
+    step: Step[S], state: S, start: Tensor, config: SearchConfig, keys: Tensor, *, rules: Rules | None = None
 ) -> Hypotheses:
     """Continue each first token in `start` (B,) by W independent draws; `keys` (B,) are 64 bits of each sentence.
 
-    Hypotheses are in the order they were drawn, so the first of them is an honest draw, too. `log_probs` are the
-    model's own: at temperature 1 and over all tokens, also where only some of them came into question.
+    Hypotheses are in the order of drawing, so the first is an unbiased draw, too. `log_probs` are the model's own: at
+    temperature 1 and over all tokens, even if only some of them were candidates.
     """
     batch, width, device = len(start), config.width, start.device
     draws = _Draws(
@@ -58,7 +58,7 @@ def sample(
     )
     found, goes_on = list[_Draws](), torch.ones(batch, width, dtype=torch.bool, device=device)
     for length in range(config.max_length):
-        last = draws.tokens[:, : width if length else 1, -1]  # the draws of a sentence begin with one start mark
+        last = draws.tokens[:, : width if length else 1, -1]  # all draws of a sentence begin with the start mark
         logits, state = step(last.reshape(-1, 1), state)
         if length == 0:
             state = state.select(torch.arange(batch, device=device).repeat_interleave(width))
@@ -78,10 +78,10 @@ def sample(
 
 
 def noise(key: Tensor, tokens: Tensor) -> Tensor:
-    """Hash keys (N,) and token ids (N, K) to uniform numbers u in (0, 1), and give -log(-log(1 - u)) in float32.
+    """Hash keys (N,) and token ids (N, K) to uniform numbers u in (0, 1), and return -log(-log(1 - u)) in float32.
 
-    Small u make large noise, and a float32 near 0 is finer than one near 1: so 1 - u, not u. A hash of 32 bits for
-    each token of the vocabulary takes a tenth of the time of one of 64.
+    Small u make large noise, and float32 is finer near 0 than near 1: hence 1 - u, not u. A 32-bit hash per token of
+    the vocabulary takes a tenth of the time of a 64-bit one.
     """
     bits = key.to(torch.int32).unsqueeze(1) + tokens.to(torch.int32) * _GOLDEN_32  # the finaliser of MurmurHash3
     bits ^= (bits >> 16) & 0xFFFF
@@ -96,7 +96,7 @@ def noise(key: Tensor, tokens: Tensor) -> Tensor:
 def _draw(
     draws: _Draws, goes_on: Tensor, logits: Tensor, length: int, rules: Rules | None, config: SearchConfig
 ) -> tuple[_Draws, Tensor]:
-    """Draw one more token for each prefix that goes on (B, W), and padding for the others."""
+    """Draw one more token for each unfinished prefix (B, W), and padding for the others."""
     batch, width = goes_on.shape
     allowed = forbid(log_softmax(logits), draws.tokens[:, :, 1:], rules, draws.sentences, config)  # (N, V)
     number = torch.arange(width, device=logits.device) + (length << 32)  # of the draw and the step
@@ -113,10 +113,10 @@ def _draw(
 
 
 def _pick(log_probs: Tensor, key: Tensor, config: SearchConfig) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw a token for each row (N, V); give it, its log-probability, and what kept another from winning (N,).
+    """Draw a token for each row (N, V); return it, its log-probability and the margin to another winner (N,).
 
-    Another wins if it catches up with the winner and, should it have missed the top k or top p, with these as well;
-    or if the winner drops out of them.
+    Another token wins if it reaches the winner and, if it missed the top k or top p, enters these as well, or if
+    the winner drops out.
     """
     vocab = log_probs.size(1)
     if config.top_k == 0 and config.top_p == 1.0:
@@ -128,7 +128,9 @@ def _pick(log_probs: Tensor, key: Tensor, config: SearchConfig) -> tuple[Tensor,
     count = vocab if config.top_p < 1.0 else min(vocab, config.top_k + _SPARE)
     ranked, tokens = log_probs.topk(count)  # (N, K)
     into, out_of = _limits(ranked, config)
-    beyond = into[:, -1] if count < vocab else torch.full_like(ranked[:, 0], math.inf)  # what the others lack at least
+    beyond = (
+        into[:, -1] if count < vocab else torch.full_like(ranked[:, 0], math.inf)
+    )  # what all other tokens lack at least
     noisy = ranked + config.temperature * noise(key, tokens).to(ranked)
     best = noisy.masked_fill(into > 0, -math.inf).max(dim=1, keepdim=True)
     lacks = gap(best.values, noisy).maximum(into).scatter(1, best.indices, math.inf).amin(dim=1)
@@ -137,29 +139,31 @@ def _pick(log_probs: Tensor, key: Tensor, config: SearchConfig) -> tuple[Tensor,
 
 
 def _limits(ranked: Tensor, config: SearchConfig) -> tuple[Tensor, Tensor]:
-    """Say what each of the ranked tokens (N, K) lacks to be one of the top k and top p, and what it has to spare.
+    """Return what each ranked token (N, K) lacks to enter the top k and top p, and by how much it is in them.
 
-    Top p are the likeliest tokens, at this temperature and of those that the rules allow, up to the one with which
-    their probability reaches p.
+    Top p are the likeliest of the allowed tokens, at this temperature, up to the one with which their total probability
+    reaches p.
     """
     place = torch.arange(ranked.size(1), device=ranked.device)
     inside = (place < (config.top_k or len(place))).expand_as(ranked)
     to_p = torch.full_like(ranked, math.inf)
     if config.top_p < 1.0:
         probs = (ranked.double() / config.temperature).softmax(dim=1)
-        before = probs.cumsum(dim=1) - probs  # the probability of all likelier ones
+        before = probs.cumsum(dim=1) - probs  # total probability of the likelier tokens
         to_p = (config.temperature * (before - config.top_p).abs()).to(ranked)
-        to_p = to_p.masked_fill(~inside | (place == 0), math.inf)  # the first is in, and the top k bar the rest
+        to_p = to_p.masked_fill(
+            ~inside | (place == 0), math.inf
+        )  # the first is always in, and the top k exclude the rest
         inside = inside & ((before < config.top_p) | (place == 0))
     last_in = ranked.masked_fill(~inside, math.inf).amin(dim=1, keepdim=True)
     first_out = ranked.masked_fill(inside, -math.inf).amax(dim=1, keepdim=True)
-    least = torch.finfo(ranked.dtype).tiny  # what is outside lacks something, even in a tie
+    least = torch.finfo(ranked.dtype).tiny  # outside tokens lack something, even in a tie
     into = gap(last_in, ranked).minimum(to_p).clamp(min=least).masked_fill(inside, 0.0)
     return into, gap(ranked, first_out).minimum(to_p)
 
 
 def _collect(found: list[_Draws], config: SearchConfig) -> Hypotheses:
-    """Put all sentences back into their order."""
+    """Put all sentences back in order."""
     longest = max(draws.tokens.size(2) for draws in found)
     padded = [
         draws._replace(tokens=F.pad(draws.tokens, (0, longest - draws.tokens.size(2)), value=PAD)) for draws in found
@@ -191,6 +195,6 @@ def _mix(bits: Tensor) -> Tensor:
 
 
 def _shift(bits: Tensor, count: int) -> Tensor:
-    """Shift to the right, zeros coming in."""
+    """Shift right, filling with zeros."""
     kept: int = 2 ** (64 - count) - 1
     return (bits >> count) & kept

@@ -34,10 +34,10 @@ def search(
     margin is for any of the `n_best` hypotheses to change, not only the best.
     """
     if config.method == "beam":
-        found = beam_search(step, state, start, config, rules, attention)
+        found = beam_search(step, state, start, config, rules=rules, attention=attention)
         return found._replace(margin=_n_best_margin(found, n_best))
     assert keys is not None, "draws need the keys of their sentences"
-    return sample(step, state, start, config, keys, rules)
+    return sample(step, state, start, config, keys, rules=rules)
 
 
 def needs_attention(config: SearchConfig) -> bool:

@@ -15,17 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from sentencepiece import (
-    SentencePieceNormalizer,
-    SentencePieceProcessor,
-    SentencePieceTrainer,
-)
+from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor, SentencePieceTrainer
 
 from glassformer.config import TokenizerConfig
 from glassformer.errors import ConfigError, DataError, ModelFileError
 from glassformer.files import atomic_file
 from glassformer.text.sampling import BpeCutter, Cutter, UnigramCutter, Vocabulary
-from glassformer.text.vocab import BOS, EOS, PAD, UNK
+from glassformer.text.vocab import BOS, EOS, PAD, PIECES, SPECIAL, UNK
 
 Span = tuple[int, int]
 
@@ -33,7 +29,6 @@ JOINT_MODEL: Final = "tokenizer.model"
 SRC_MODEL: Final = "tokenizer.src.model"
 TGT_MODEL: Final = "tokenizer.tgt.model"
 
-_NAMES: Final = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
 _SILENT: Final = frozenset({PAD, BOS, EOS})
 _MARK: Final = "\u2581"  # a space inside a piece
 _LOST: Final = "\ufffd"  # replaces an invalid character
@@ -60,15 +55,14 @@ class Tokenizer:
     def __init__(self, model_bytes: bytes, where: str = "tokenizer") -> None:
         """Parse the bytes of a sentencepiece model; `where` names their origin in errors."""
         self.model_bytes = model_bytes
-        self._processor = _read(model_bytes, where)
-        specials = [self._processor.pad_id(), self._processor.unk_id()]
-        specials += [self._processor.bos_id(), self._processor.eos_id()]
-        others = sorted(set(range(self._processor.get_piece_size())).difference(specials))
+        self._processor = sp = _read(model_bytes, where)
+        specials = [sp.pad_id(), sp.unk_id(), sp.bos_id(), sp.eos_id()]
+        others = sorted(set(range(sp.get_piece_size())).difference(specials))
         self.theirs: Final = (*specials, *others)  # their id for each of ours, -1 where they have none
         ours = {their: our for our, their in enumerate(self.theirs)}
         same = specials == [PAD, UNK, BOS, EOS]
         self._cutters: dict[float, Cutter] = {}  # by alpha; they cache words
-        self._ours = None if same else [ours[their] for their in range(self._processor.get_piece_size())]
+        self._ours = None if same else [ours[their] for their in range(sp.get_piece_size())]
 
     @classmethod
     def train(cls, lines: Iterable[str], config: TokenizerConfig) -> Self:
@@ -159,7 +153,7 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return readable pieces: `▁the` starts a word, `<0xE2>` is a byte."""
         theirs = [(token, self.theirs[token]) for token in self._checked(ids)]
-        return [self._processor.id_to_piece(their) if their >= 0 else _NAMES[token] for token, their in theirs]
+        return [self._processor.id_to_piece(their) if their >= 0 else PIECES[token] for token, their in theirs]
 
     def is_byte(self, token: int) -> bool:
         """Return whether an id is one byte of a character without an id."""
@@ -322,16 +316,18 @@ class Tokenizers(NamedTuple):
         """Whether both sides share one vocabulary."""
         return self.src == self.tgt
 
+    @staticmethod
+    def found_in(folder: Path) -> set[str]:
+        """Return the names of the tokenizer files in a folder."""
+        return {name for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL) if (folder / name).exists()}
+
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read the tokenizers of a model folder, or one file for both sides."""
         folder = Path(folder)
-        if folder.is_file():
-            joint = Tokenizer.load(folder)
-            return cls(joint, joint)
-        found = {name for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL) if (folder / name).exists()}
-        if found == {JOINT_MODEL}:
-            joint = Tokenizer.load(folder / JOINT_MODEL)
+        found = cls.found_in(folder)
+        if folder.is_file() or found == {JOINT_MODEL}:
+            joint = Tokenizer.load(folder / JOINT_MODEL if found else folder)
             return cls(joint, joint)
         if found == {SRC_MODEL, TGT_MODEL}:
             return cls(Tokenizer.load(folder / SRC_MODEL), Tokenizer.load(folder / TGT_MODEL))
@@ -393,20 +389,15 @@ def _train(lines: list[str], config: TokenizerConfig) -> bytes:
     if not any(map(str.strip, lines)):
         raise DataError("no text to learn a vocabulary from")
     file = io.BytesIO()
+    specials: dict[str, Any] = {f"{name}_id": token for name, token in SPECIAL.items()}
+    specials |= {f"{name}_piece": PIECES[token] for name, token in SPECIAL.items()}
     try:
         SentencePieceTrainer.train(
             sentence_iterator=iter(_without_rare(lines, config.character_coverage)),
             model_writer=file,
             model_type=config.model,
             vocab_size=config.vocab_size,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            pad_piece=_NAMES[PAD],
-            unk_piece=_NAMES[UNK],
-            bos_piece=_NAMES[BOS],
-            eos_piece=_NAMES[EOS],
+            **specials,
             unk_surface=_LOST,
             byte_fallback=True,
             character_coverage=1.0,  # of what is left

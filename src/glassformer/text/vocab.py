@@ -8,3 +8,4 @@ BOS: Final = 2
 EOS: Final = 3
 
 SPECIAL: Final = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS}
+PIECES: Final = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}

@@ -13,8 +13,7 @@ from glassformer.model.transformer import Transformer
 from glassformer.store.checkpoint import load_checkpoint, newest_checkpoints
 from glassformer.store.folder import CONFIG, About, read_config, refuse_to_overwrite, save_model
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.training.history import read_run
-from glassformer.training.run import CHECKPOINTS
+from glassformer.training.run import CHECKPOINTS, read_run
 
 
 def average_run(run: Path, out: Path, last: int) -> list[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from glassformer.errors import RunError
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import RUN, Metrics, flat
-from glassformer.training.selection import goodness
+from glassformer.training.run import Metrics, flat, read_run
+from glassformer.training.selection import SCORES, goodness
 
 _RECENT: Final = 20  # lines of metrics.jsonl that give the current pace
 
@@ -60,20 +58,14 @@ class History(NamedTuple):
         return max(self.dev, key=lambda entry: goodness(self.recipe.training.metric, entry), default=None)
 
     @property
+    def end_scores(self) -> dict[str, str]:
+        """The scores of the final weights: name in `ends` and label."""
+        return {name: label for name, label in SCORES.items() if self.ends and name in self.ends[0]}
+
+    @property
     def chosen(self) -> dict[str, Any] | None:
         """The final weights."""
         return next((end for end in self.ends if end["chosen"]), None)
-
-
-def read_run(out: Path) -> Recipe:
-    """Read the recipe of a run."""
-    path = out / RUN
-    try:
-        return Recipe.parse(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
-    except OSError as error:
-        raise RunError(f"{out} is not a run folder: {RUN}: {error.strerror}") from None
-    except ValueError as error:
-        raise RunError(f"{path} is damaged: {error}") from None
 
 
 def own_settings(recipe: Recipe) -> dict[str, Any]:

@@ -19,14 +19,7 @@ from glassformer.data.batches import Batch
 from glassformer.model.transformer import Transformer
 from glassformer.text.vocab import PAD
 from glassformer.training.adam import MOMENTS, Adam
-from glassformer.training.distributed import (
-    World,
-    distribute,
-    full_tensor,
-    local_shard,
-    shard_like,
-    sync_gradients,
-)
+from glassformer.training.distributed import World, distribute, full_tensor, local_shard, shard_like, sync_gradients
 from glassformer.training.loss import cross_entropy
 
 

@@ -21,7 +21,7 @@ from glassformer.data.prepared import Prepared
 from glassformer.data.workers import Worker, WorkerLostError
 from glassformer.errors import ConfigError, RunError
 from glassformer.evaluation.scores import check_tokenize
-from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
+from glassformer.text.tokenizer import Tokenizers, train_tokenizers
 from glassformer.training.distributed import world
 from glassformer.training.probe import Measurement, Task, probe
 from glassformer.training.recipe import Recipe
@@ -243,10 +243,8 @@ def _read(corpus: CorpusConfig, recipe: Recipe) -> tuple[list[Pair], int]:
 
 def _tokenizers(recipe: Recipe, sample: _Sample, notes: list[str]) -> tuple[Tokenizers, tuple[int, int] | None]:
     """Return the vocabulary that the run would use, or train one and return the sizes that the model will have."""
-    out = recipe.out
-    if out is not None and any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
-        return Tokenizers.load(out), None
-    given = vocabulary_of(recipe)
+    has_begun = recipe.out is not None and Tokenizers.found_in(recipe.out)
+    given = recipe.out if has_begun else vocabulary_of(recipe)
     if given is not None:
         return Tokenizers.load(given), None
     config = recipe.tokenizer
@@ -284,7 +282,6 @@ def _probe(task: Task) -> Measurement:
             f"and raise accumulate ({task.recipe.training.accumulate}) to train the same"
         ) from None
     finally:
-        worker.end()
         worker.close()
     assert isinstance(found, Measurement)
     return found

@@ -5,14 +5,13 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import torch
 
 from glassformer.config import BatchConfig, CorpusConfig
-from glassformer.data.batches import Batch, Batches
+from glassformer.data.batches import Batch, Batches, length_batches
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.store.checkpoint import newest_checkpoints
@@ -21,8 +20,9 @@ from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import CHECKPOINTS
-from glassformer.training.start import configure_process, make_model, make_validator
+from glassformer.training.start import configure_process, make_model
 from glassformer.training.trainer import Trainer
+from glassformer.training.validation import Validator
 
 _PART: Final = 4  # how many times smaller the first batches are, to see how memory grows with the batch
 _FEW: Final = 6  # updates with each batch size before the clock starts, but no longer than
@@ -126,11 +126,8 @@ def probe(task: Task) -> Measurement:
         trainer.save()
         save = time.perf_counter() - start
         (saved,) = newest_checkpoints(task.scratch / CHECKPOINTS, 1)
-        parameters: Counter[str] = Counter()
-        for name, parameter in learner.model.named_parameters():
-            parameters[name.split(".")[0]] += parameter.numel()
         return Measurement(
-            parameters=dict(parameters),
+            parameters=learner.model.count_parameters(),
             memory=Memory(empty, part, whole, _peak(here.device)),
             part_tokens=part_tokens,
             start_seconds=started,
@@ -148,7 +145,7 @@ def _trainer(task: Task, learner: Learner, batches: Batches, here: World) -> Tra
     """Return a trainer at the initial state, which validates and saves only when told to."""
     never = {"max_updates": _NEVER, "validate_every": _NEVER, "checkpoint_every": _NEVER}
     recipe = task.recipe.model_copy(update={"training": task.recipe.training.model_copy(update=never)})
-    validator = make_validator(recipe, learner.model, task.dev, task.tokenizers, here)
+    validator = Validator(recipe, learner.model.config, task.dev, task.tokenizers, here.device)
     trainer = Trainer(recipe, task.scratch, learner=learner, batches=batches, validator=validator, world=here)
     trainer.resume()
     return trainer
@@ -157,13 +154,9 @@ def _trainer(task: Task, learner: Learner, batches: Batches, here: World) -> Tra
 def _validation_seconds(task: Task, learner: Learner, here: World) -> float:
     """Time validation on part of the set: all of it gets a loss, and up to `validate_on` sentences are translated."""
     lengths = [len(ids) + 1 for ids in task.tokenizers.src.encode_batch([pair.src for pair in task.dev])]
-    order = sorted(range(len(task.dev)), key=lambda i: lengths[i])
-    groups: list[list[Pair]] = []  # of similar length, the longest first, as they are translated
-    while order:
-        size = max(_GROUP // lengths[order[-1]], 1)
-        groups.append([task.dev[i] for i in order[-size:]])
-        del order[-size:]
-    chosen = [groups[i * len(groups) // min(_GROUPS, len(groups))] for i in range(min(_GROUPS, len(groups)))]
+    groups = [[task.dev[i] for i in numbers] for numbers in length_batches(lengths, max_tokens=_GROUP)]
+    count = min(_GROUPS, len(groups))
+    chosen = [groups[i * len(groups) // count] for i in range(count)]
     translated = min(task.recipe.training.validate_on / len(task.dev), 1.0)
     seconds = 0.0
     for pairs in chosen:
@@ -181,7 +174,8 @@ def _time_validation(
     search, training = task.recipe.search, task.recipe.training.model_copy(update={"validate_on": n_translated})
     most = max(min(longest, search.max_length), search.min_length + 1)
     changes = {"search": search.model_copy(update={"max_length": most}), "training": training}
-    validator = make_validator(task.recipe.model_copy(update=changes), learner.model, pairs, task.tokenizers, here)
+    recipe = task.recipe.model_copy(update=changes)
+    validator = Validator(recipe, learner.model.config, pairs, task.tokenizers, here.device)
     start = time.perf_counter()
     validator.validate(learner.weights())
     return time.perf_counter() - start

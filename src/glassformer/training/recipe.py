@@ -70,9 +70,7 @@ class Recipe(Settings):
             try:
                 values = tomllib.loads(path.read_text(encoding="utf-8"))
             except OSError as error:
-                raise ConfigError(
-                    f"{path}: {error.strerror}; a recipe is a TOML file like recipes/copy.toml"
-                ) from None
+                raise ConfigError(f"{path}: {error.strerror}; a recipe is a TOML file like recipes/copy.toml") from None
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 if path.suffix != ".toml":
                     raise ConfigError(f"{path} is not a recipe; if it is a corpus, set train to it") from None

@@ -48,7 +48,7 @@ def open_run_folder(out: Path, recipe: Recipe, *, fresh: bool, accept_changes: b
         elif path.exists() and not has_begun(out):
             _clear_failed_start(out, recipe)
         elif path.exists():
-            changes = changed_settings(_begun_with(path), recipe)
+            changes = changed_settings(read_run(out), recipe)
         elif any(path.name != LOCK for path in out.iterdir()):
             raise RunError(f"{out} contains files but no run; set out to a new or empty folder")
         if changes and not accept_changes:
@@ -76,7 +76,7 @@ def has_begun(out: Path) -> bool:
 def _clear_failed_start(out: Path, recipe: Recipe) -> None:
     """Remove what a start that failed has left, unless its settings are the same and it can be used."""
     with suppress(RunError):
-        if not changed_settings(_begun_with(out / RUN), recipe):
+        if not changed_settings(read_run(out), recipe):
             return
     _remove_run(out, recipe)
 
@@ -85,7 +85,7 @@ def _remove_run(out: Path, recipe: Recipe) -> None:
     """Delete what a run made in `out`, except `run.toml`, which is overwritten next; other files stay."""
     made = list(_made_in(out))
     folder = None if recipe.init is None else find_model(recipe.init) / WEIGHTS
-    corpora = (path for corpus in (*recipe.train, *recipe.dev) for path in (corpus.path, corpus.target_path))
+    corpora = (path for corpus in (*recipe.train, *recipe.dev) for path in corpus.paths)
     for path in filter(None, (folder, *corpora)):
         if any(path.resolve().is_relative_to(each.resolve()) for each in made):
             raise RunError(f"starting over would delete {path}, which this run reads; move it or set another out")
@@ -115,9 +115,13 @@ def _is_fixed(name: str) -> bool:
     return name == "preset" or (name.startswith(("model.", "tokenizer.")) and "dropout" not in name)
 
 
-def _begun_with(path: Path) -> Recipe:
+def read_run(out: Path) -> Recipe:
+    """Read the recipe of a run."""
+    path = out / RUN
     try:
         return Recipe.parse(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise RunError(f"{out} is not a run folder: {RUN}: {error.strerror}") from None
     except (ConfigError, ValueError) as error:
         raise RunError(f"{error}; it is damaged or from another version; start over (fresh=True)") from None
 

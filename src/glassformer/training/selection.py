@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
-
-from glassformer.evaluation.scores import Score, bleu, chrf
 
 
 class Metric(NamedTuple):
     """A figure of a validation, under its name in metrics.jsonl."""
 
-    label: str  # in reports
+    label: str  # in reports, and to `measure`
     higher_is_better: bool
-    # Scores translations against references, given sacreBLEU's tokenizer; None if translations are not needed.
-    score: Callable[[Sequence[str], Sequence[str], str], Score] | None = None
+    is_score: bool  # of translations
 
 
 METRICS: Final[dict[str, Metric]] = {
-    "bleu": Metric("BLEU", higher_is_better=True, score=bleu),
-    "chrf": Metric("chrF", higher_is_better=True, score=lambda hypotheses, references, _: chrf(hypotheses, references)),
-    "loss": Metric("loss", higher_is_better=False),
+    "bleu": Metric("BLEU", higher_is_better=True, is_score=True),
+    "chrf": Metric("chrF", higher_is_better=True, is_score=True),
+    "loss": Metric("loss", higher_is_better=False, is_score=False),
 }
+SCORES: Final = {name: metric.label for name, metric in METRICS.items() if metric.is_score}
+
+
+def score_of(metric: str) -> str:
+    """Return by which score to judge the translations of a run that selects by `metric`."""
+    return metric if metric in SCORES else "bleu"
 
 
 def goodness(metric: str, figures: Mapping[str, Any]) -> float:

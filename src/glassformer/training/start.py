@@ -23,7 +23,7 @@ from glassformer.model.fast.allocator import keep_large_blocks
 from glassformer.model.transformer import Transformer
 from glassformer.store.folder import load_model, read_config
 from glassformer.store.registry import find_model
-from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizers, train_tokenizers
+from glassformer.text.tokenizer import Tokenizers, train_tokenizers
 from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
 from glassformer.training.lock import lock_run
@@ -67,19 +67,14 @@ def _train_run(recipe: Recipe, fresh: bool, accept_changes: bool, observers: Seq
                 observer.start(out, config.max_updates)
         here.wait()
         tokenizers = Tokenizers.load(out)
+        n_processes, progress = os.cpu_count() or 1, _Preparing()
         with Prepared(
-            recipe.train,
-            recipe.reader,
-            tokenizers,
-            out / DATA,
-            recipe.seed,
-            n_processes=os.cpu_count() or 1,
-            progress=_Preparing(),
+            recipe.train, recipe.reader, tokenizers, out / DATA, recipe.seed, n_processes, progress
         ) as prepared:
             model = make_model(recipe, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
             learner = Learner(model, config, here, recipe.seed)
             batches = Batches(prepared, recipe.batch, recipe.seed, model.start_id, here.rank, here.size)
-            validator = make_validator(recipe, model, dev, tokenizers, here)
+            validator = Validator(recipe, model.config, dev, tokenizers, here.device)
             if len(validator.dev) < len(dev):
                 left_out = len(dev) - len(validator.dev)
                 _log.warning("left out %d validation pairs that are longer than the model's max_positions", left_out)
@@ -119,7 +114,7 @@ def _open(recipe: Recipe, out: Path, fresh: bool, accept_changes: bool) -> None:
     made = _make_tokenizers(recipe) if fresh else None  # before anything is deleted
     for change in open_run_folder(out, recipe, fresh=fresh, accept_changes=accept_changes):
         _log.info("changed: %s", change)
-    if made is None and not any((out / name).exists() for name in (JOINT_MODEL, SRC_MODEL, TGT_MODEL)):
+    if made is None and not Tokenizers.found_in(out):
         made = _make_tokenizers(recipe)
     if made is not None:
         made.save(out)
@@ -175,18 +170,3 @@ def make_model(recipe: Recipe, src_vocab: int, tgt_vocab: int) -> Transformer:
     if recipe.init is not None:
         model.load_state_dict(load_model(recipe.init).float().state_dict())
     return model
-
-
-def make_validator(
-    recipe: Recipe, model: Transformer, dev: Sequence[Pair], tokenizers: Tokenizers, here: World
-) -> Validator:
-    """Create the validator of a run."""
-    return Validator(
-        model.config,
-        dev,
-        tokenizers,
-        search=recipe.search,
-        device=here.device,
-        n_translated=recipe.training.validate_on,
-        tokenize=recipe.bleu_tokenize,
-    )

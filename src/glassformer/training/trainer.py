@@ -33,7 +33,7 @@ from glassformer.training.observer import Observer
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import BEST, CHECKPOINTS, Metrics
 from glassformer.training.schedule import learning_rate
-from glassformer.training.selection import METRICS, goodness
+from glassformer.training.selection import goodness, score_of
 from glassformer.training.validation import Validation, Validator
 from glassformer.translate.alignment import choose_head
 
@@ -353,7 +353,7 @@ class Trainer:
         _log.info("trying beam size %d on the validation set", _BEAM)
         other = self.validator.validate(weights, beam)
         _log.info("beam size %d: %s", _BEAM, other)
-        metric = self.config.metric if METRICS[self.config.metric].score else "bleu"
+        metric = score_of(self.config.metric)
         return (beam, other) if goodness(metric, other.figures) > goodness(metric, greedy.figures) else (search, greedy)
 
     def _about(self, model: Transformer, search: SearchConfig, validation: Validation) -> About:

@@ -11,19 +11,20 @@ import torch
 from torch import Tensor
 
 from glassformer.config import ModelConfig, SearchConfig
-from glassformer.data.batches import collate
+from glassformer.data.batches import collate, length_batches
 from glassformer.data.pair import Pair
 from glassformer.errors import DataError
-from glassformer.evaluation.scores import Score
+from glassformer.evaluation.scores import Score, measure
 from glassformer.model.transformer import Transformer
 from glassformer.search.mbr import agreement
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.text.vocab import PAD
 from glassformer.training.loss import cross_entropy
-from glassformer.training.selection import METRICS
+from glassformer.training.recipe import Recipe
+from glassformer.training.selection import SCORES
 from glassformer.translate.engines.torch import translate_ids
 
-_BATCH: Final = 64  # sentences
+_MAX_TOKENS: Final = 4096  # per batch, padded
 
 
 class Sample(NamedTuple):
@@ -58,7 +59,7 @@ class Validation(NamedTuple):
         return {"step": step, **self.figures, "signature": self.scores["bleu"].signature, "samples": samples}
 
     def __str__(self) -> str:
-        scores = (f"{METRICS[name].label} {score.value:.2f}" for name, score in self.scores.items())
+        scores = (f"{SCORES[name]} {score.value:.2f}" for name, score in self.scores.items())
         return ", ".join((f"perplexity {self.perplexity:.2f}", *scores))
 
 
@@ -66,20 +67,13 @@ class Validator:
     """A validation set and a second model that measures weights on it."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        dev: Sequence[Pair],
-        tokenizers: Tokenizers,
-        *,
-        search: SearchConfig,
-        device: torch.device,
-        n_translated: int,
-        tokenize: str,
+        self, recipe: Recipe, config: ModelConfig, dev: Sequence[Pair], tokenizers: Tokenizers, device: torch.device
     ) -> None:
         self.model = Transformer(config).to(device).eval()
         for parameter in self.model.parameters():
             parameter.data = torch.empty(0, device=device)  # `validate` lends it the weights
-        self.device, self.tokenizers, self.search, self.tokenize = device, tokenizers, search, tokenize
+        self.device, self.tokenizers = device, tokenizers
+        self.search, self.tokenize = recipe.search, recipe.bleu_tokenize
         sources = tokenizers.src.encode_batch([pair.src for pair in dev])
         targets = tokenizers.tgt.encode_batch([pair.tgt for pair in dev])
         limit = config.max_positions if config.positions != "none" else math.inf
@@ -88,7 +82,7 @@ class Validator:
         self.sources, self.targets = (list(compress(rows, fits)) for rows in (sources, targets))
         if not self.dev:
             raise DataError(f"all {len(dev)} validation pairs are longer than the model's max_positions={limit}")
-        count = min(n_translated, len(self.dev))
+        count = min(recipe.training.validate_on, len(self.dev))
         self.translated = [i * len(self.dev) // count for i in range(count)]  # evenly, as dev may be several files
 
     def examples(self, count: int) -> list[str]:
@@ -105,21 +99,16 @@ class Validator:
             ways = [self.tokenizers.tgt.decode(way.tokens) for way in found]
             hypotheses[number] = max(zip(agreement(ways), ways, strict=True))[1] if search.method == "mbr" else ways[0]
         pairs = [self.dev[i] for i in self.translated]
-        references = [pair.tgt for pair in pairs]
-        scores = {
-            name: metric.score(hypotheses, references, self.tokenize)
-            for name, metric in METRICS.items()
-            if metric.score
-        }
+        scores = measure(hypotheses, [pair.tgt for pair in pairs], self.tokenize, list(SCORES.values()))
         shown = (len(pairs) // 3, 2 * len(pairs) // 3)
-        return Validation(self._loss(), scores, tuple(Sample(pairs[i].src, hypotheses[i], pairs[i].tgt) for i in shown))
+        samples = tuple(Sample(pairs[i].src, hypotheses[i], pairs[i].tgt) for i in shown)
+        return Validation(self._loss(), dict(zip(SCORES, scores.values(), strict=True)), samples)
 
     @torch.inference_mode()
     def _loss(self) -> float:
         total, count = 0.0, 0
-        order = sorted(range(len(self.dev)), key=lambda i: (len(self.targets[i]), len(self.sources[i])))
-        for start in range(0, len(order), _BATCH):
-            numbers = order[start : start + _BATCH]
+        lengths = [max(len(src), len(tgt)) + 1 for src, tgt in zip(self.sources, self.targets, strict=True)]
+        for numbers in length_batches(lengths, max_tokens=_MAX_TOKENS):
             sources, targets = ([side[i] for i in numbers] for side in (self.sources, self.targets))
             batch = collate(sources, targets, self.model.start_id).to(self.device)
             hidden = self.model.hidden(batch.src, batch.tgt_in, batch.src_mask)

@@ -1,4 +1,4 @@
-"""What a translation is: a text, its sentences, and what is known of each."""
+"""Translations: a text, its sentences, and what is reported of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hypothesis(NamedTuple):
     log_prob: float
     score: float  # what hypotheses are ranked by; with `mbr`, the mean chrF against the other draws
     ended: bool  # False: cut off by the length limit
-    n_tokens: int  # the end mark included
+    n_tokens: int  # including the end mark
 
 
 class Sentence(NamedTuple):
@@ -42,10 +42,10 @@ class Sentence(NamedTuple):
     src_span: Span
     span: Span
     hypotheses: tuple[Hypothesis, ...]  # best first
-    looped: bool  # it said the same again and again, and was translated once more
+    looped: bool  # it repeated itself and was translated again
     src_tokens: tuple[Piece, ...] = ()
     tokens: tuple[Token, ...] = ()
-    alignment: tuple[tuple[Span, Span], ...] = ()  # words of the source and of the translation that belong together
+    alignment: tuple[tuple[Span, Span], ...] = ()  # linked words of source and translation
     attention: NDArray[np.float32] | None = None  # (tokens, source tokens)
 
 
@@ -58,18 +58,18 @@ class Translation(NamedTuple):
 
     @property
     def log_prob(self) -> float:
-        """The sum over all sentences."""
+        """The log-probability, summed over all sentences."""
         return sum(sentence.hypotheses[0].log_prob for sentence in self.sentences)
 
     @property
     def score(self) -> float:
-        """The mean over all sentences."""
+        """The mean score of the sentences."""
         scores = [sentence.hypotheses[0].score for sentence in self.sentences]
         return sum(scores) / max(len(scores), 1)
 
     @property
     def confidence(self) -> float:
-        """The probability that the model gave to a token, in the (geometric) mean."""
+        """The geometric mean of the probabilities of all tokens."""
         n_tokens = sum(sentence.hypotheses[0].n_tokens for sentence in self.sentences)
         return math.exp(self.log_prob / max(n_tokens, 1))
 
@@ -80,7 +80,7 @@ class Translation(NamedTuple):
 
     @property
     def looped(self) -> bool:
-        """Whether any sentence had to be translated once more because it said the same again and again."""
+        """Whether any sentence repeated itself and was translated again."""
         return any(sentence.looped for sentence in self.sentences)
 
     @property
@@ -90,12 +90,12 @@ class Translation(NamedTuple):
 
     @property
     def alignment(self) -> tuple[tuple[Span, Span], ...]:
-        """The words of all sentences that belong together."""
+        """The linked words of all sentences."""
         return tuple(link for sentence in self.sentences for link in sentence.alignment)
 
     @property
     def n_best(self) -> tuple[str, ...]:
-        """Whole texts: the best of all sentences, the second best of all, and so on."""
+        """Whole texts: with the best hypothesis of each sentence, the second best, and so on."""
         most = max((len(sentence.hypotheses) for sentence in self.sentences), default=1)
         return tuple(self._with(rank) for rank in range(most))
 

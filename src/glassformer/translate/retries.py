@@ -14,7 +14,7 @@ from itertools import compress
 from typing import Final
 
 from glassformer.config import TranslateOptions
-from glassformer.search.mbr import agreement
+from glassformer.search.mbr import ranking
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.translate.engines.engine import IdHypothesis, Request, Source
 from glassformer.translate.engines.fallback import Engines
@@ -128,10 +128,9 @@ class RetryingSearch:
         return spellings
 
     def _ranked(self, draws: Sequence[IdHypothesis]) -> list[IdHypothesis]:
-        """Rank draws by how much the others agree with each."""
-        means = agreement([self.tokenizer.decode(draw.tokens) for draw in draws])
-        ranked = [draw._replace(score=mean) for draw, mean in zip(draws, means, strict=True)]
-        return sorted(ranked, key=lambda draw: -draw.score)[: self.options.n_best]
+        """Return the draws that the others agree with most, best first (minimum Bayes risk)."""
+        ranked = ranking([self.tokenizer.decode(draw.tokens) for draw in draws])[: self.options.n_best]
+        return [draws[number]._replace(score=mean) for number, mean in ranked]
 
 
 def without_loops(request: Request) -> Request:

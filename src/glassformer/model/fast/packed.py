@@ -116,14 +116,6 @@ def _scaled(attention: MultiHeadAttention) -> tuple[Tensor, Tensor | None]:
     return scaled(projection.weight), None if projection.bias is None else scaled(projection.bias)
 
 
-class _SelfAttention:
-    """The projections of a self-attention."""
-
-    def __init__(self, attention: MultiHeadAttention, linear: type[_Linear]) -> None:
-        self.parts = linear(*_scaled(attention))
-        self.output = linear(attention.output.weight, attention.output.bias)
-
-
 class _CrossAttention:
     """The projections of a decoder's attention to the source."""
 
@@ -140,9 +132,11 @@ class _Layer:
     """The parts that encoder and decoder layers share."""
 
     def __init__(self, layer: EncoderLayer | DecoderLayer, linear: type[_Linear]) -> None:
-        self.n_heads = layer.self_attention.n_heads
-        self.size = layer.self_attention.output.in_features // self.n_heads
-        self.self_attention = _SelfAttention(layer.self_attention, linear)
+        attention = layer.self_attention
+        self.n_heads = attention.n_heads
+        self.size = attention.output.in_features // self.n_heads
+        self.self_parts = linear(*_scaled(attention))
+        self.self_output = linear(attention.output.weight, attention.output.bias)
         self.before_self, self.after_self = _norms(layer.around_self)
         self.hidden = None
         if layer.feed_forward is not None and layer.around_ff is not None:
@@ -168,14 +162,14 @@ class _EncoderLayer(_Layer):
     def __call__(self, x: Tensor, batch: int, allowed: Tensor | None, turns: Tensor | None) -> Tensor:
         """Map `x` (B * S, D); `turns` (S, K) rotate queries and keys."""
         n_rows, width = x.shape
-        parts = self.self_attention.parts(self.before_self(x))
+        parts = self.self_parts(self.before_self(x))
         parts = parts.view(batch, n_rows // batch, 3, self.n_heads, width // self.n_heads)
         query, keys, values = parts.permute(2, 0, 3, 1, 4).unbind()  # (B, H, S, K)
         if turns is not None:
             query, keys = turn_pairs(query, turns), turn_pairs(keys, turns)
         context = F.scaled_dot_product_attention(query, keys, values, allowed, scale=1.0)
         joined = context.transpose(1, 2).reshape(n_rows, width)
-        return self.feed(self.after_self(self.self_attention.output.onto(joined, x)))
+        return self.feed(self.after_self(self.self_output.onto(joined, x)))
 
 
 class _DecoderLayer(_Layer):
@@ -198,12 +192,12 @@ class _DecoderLayer(_Layer):
         `past` (B * H, W, C) masks the columns of other prefixes.
         """
         batch, n_heads = source.batch, self.n_heads
-        parts = self.self_attention.parts(self.before_self(x)).view(batch, -1, 3, n_heads, self.size)
+        parts = self.self_parts(self.before_self(x)).view(batch, -1, 3, n_heads, self.size)
         if turns is not None:
             parts[:, :, :2] = turn_pairs(parts[:, :, :2], turns)
         columns.new.copy_(parts.narrow(2, 1, 2).permute(2, 1, 0, 3, 4))
         context = _attend(_by_head(parts.select(2, 0)), columns.keys, columns.values, past)
-        x = self.after_self(self.self_attention.output.onto(_by_prefix(context, batch, n_heads), x))
+        x = self.after_self(self.self_output.onto(_by_prefix(context, batch, n_heads), x))
 
         entered, memory = self.before_cross(x), source.memories[number]
         if isinstance(memory, _Absorbed):

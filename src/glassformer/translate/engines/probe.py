@@ -11,9 +11,7 @@ import json
 import logging
 import math
 import os
-import platform
 import random
-import re
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -27,6 +25,7 @@ from glassformer.config import SearchConfig
 from glassformer.convert.ctranslate2 import Quantization, as_quantization, export_folder, fingerprint_of, is_exported
 from glassformer.errors import ConfigError, DataError
 from glassformer.files import write_text
+from glassformer.model.fast.device import cpu_name
 from glassformer.store.folder import EXAMPLES, load_model, read_config
 from glassformer.store.registry import SHIPPED, find_model
 from glassformer.text.tokenizer import Tokenizers
@@ -216,13 +215,8 @@ def _cores() -> int:
 
 def _machine() -> str:
     """Return a name for everything that the speed and accuracy of a model depend on."""
-    try:
-        cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        cpu = None
     settings = [f"{name}={os.environ[name]}" for name in _ENVIRONMENT if name in os.environ]
-    name = cpu[1] if cpu else platform.processor() or platform.machine()
-    return ", ".join([name, f"{_cores()} cores", f"ctranslate2 {ctranslate2.__version__}", *settings])
+    return ", ".join([cpu_name(), f"{_cores()} cores", f"ctranslate2 {ctranslate2.__version__}", *settings])
 
 
 def _recall(path: Path, fingerprint: str) -> dict[str, Setup]:

@@ -171,8 +171,14 @@ class TorchEngine:
         if request.required and request.continuing:
             continues = torch.zeros(self.models[0].config.tgt_vocab, dtype=torch.bool, device=self.device)
             continues[list(request.continuing)] = True
-        prefixes = [source.prefix for source in sources]
-        rules = make_rules(request.search, self.device, prefixes, request.suppressed, request.required, continues)
+        rules = make_rules(
+            request.search,
+            self.device,
+            prefixes=[source.prefix for source in sources],
+            suppressed=request.suppressed,
+            required=request.required,
+            continues=continues,
+        )
         keys = torch.tensor([_key(source.tokens) for source in sources], device=self.device)
         start = torch.full((len(sources),), self.models[0].start_id, device=self.device)
 
