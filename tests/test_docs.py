@@ -16,10 +16,13 @@ import griffe
 import pytest
 
 import glassformer
+import glassformer.trace
 from docs.fields import FieldTables
 from docs.hooks import settings
-from glassformer.config import ModelConfig
+from glassformer.config import CorpusConfig, ModelConfig, Settings
 from glassformer.notes import NOTES
+from glassformer.store.folder import About
+from glassformer.training.recipe import Recipe
 from tests.explainer.browser import Visitor, launch, needs_browser
 from tests.test_readme import ROOT, blocks
 
@@ -136,13 +139,15 @@ def plain(markdown: str) -> str:
 
 def test_the_reference_has_every_public_name(site: Path) -> None:
     places = Reader((site / "reference.html").read_text(encoding="utf-8")).places
-    assert [name for name in glassformer.__all__ if f"glassformer.{name}" not in places] == []
+    for module in (glassformer, glassformer.trace):
+        assert [name for name in module.__all__ if f"{module.__name__}.{name}" not in places] == []
 
 
 def test_the_reference_has_settings_and_fields(site: Path) -> None:
     text = (site / "reference.html").read_text(encoding="utf-8")
     shown = re.sub(r"<[^>]+>", "", text)
-    assert "rows of the source embedding" in shown  # of a setting's description
+    assert "source vocabulary size" in shown  # of a setting's description
+    assert "number of translations to return; widens the beam if necessary" in shown
     assert "False: cut off by the length limit" in shown  # of a comment behind a field
     assert "<!-- settings" not in text
 
@@ -150,8 +155,26 @@ def test_the_reference_has_settings_and_fields(site: Path) -> None:
 def test_settings_are_listed_with_what_they_may_be() -> None:
     listed = settings(ModelConfig).splitlines()
     assert len(listed) == 2 + len(ModelConfig.model_fields)
-    assert "| `n_heads` | `int` | `8` | attention heads; d\\_model divides by it |" in listed
-    assert "| `norm` | `'post'`, `'pre'`, `'none'` | `'post'` | where layer norm stands |" in listed
+    assert "| `n_heads` | `int` | `8` | number of attention heads; must divide d\\_model |" in listed
+    meaning = "position of layer norm: after or before each sublayer, or none"
+    assert f"| `norm` | `'post'`, `'pre'`, `'none'` | `'post'` | {meaning} |" in listed
+
+
+@pytest.mark.parametrize("cls", [Recipe, CorpusConfig, About])
+def test_settings_that_are_listed_by_hand_are_those_of_the_code(cls: type[Settings]) -> None:
+    """Classes outside `glassformer.config`, or with settings that have no default."""
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    part = text.partition(f".{cls.__name__}\n")[2].partition("\n::: ")[0]
+    listed = dict(re.findall(r"^\| `(\w+)` \| (.+ \|) *$", part, re.MULTILINE))
+    described = {name: field for name, field in cls.model_fields.items() if field.description}
+    assert list(listed) == list(described)
+    for row, (name, field) in zip(listed.values(), described.items(), strict=True):
+        made = settings(cls).splitlines()[2 + list(cls.model_fields).index(name)]
+        default = "" if field.is_required() else "`{}`" if field.default_factory else f"`{field.default!r}`"
+        kind, meaning = made.split(" | ")[1:-2], made.rpartition(" | ")[2]
+        assert row == " | ".join([*kind, default, meaning])
+    for name in cls.model_fields.keys() - described.keys():  # sections, which have their own tables
+        assert f"[`{name}`](#" in part
 
 
 def test_fields_are_listed_with_their_comments(tmp_path: Path) -> None:
@@ -164,8 +187,9 @@ def test_fields_are_listed_with_their_comments(tmp_path: Path) -> None:
 
 def test_every_recipe_is_in_the_table() -> None:
     text = (DOCS / "training.md").read_text(encoding="utf-8")
-    listed = re.findall(r"^\| `([\w-]+\.toml)` \|", text, re.MULTILINE)
-    assert {path.name for path in (ROOT / "recipes").glob("*.toml")} <= set(listed)
+    listed = re.findall(r"^\| `([\w/-]+\.toml)` \|", text, re.MULTILINE)
+    folder = ROOT / "recipes"
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.toml")} <= set(listed)
 
 
 def is_silent(code: str) -> bool:
