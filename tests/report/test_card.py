@@ -82,6 +82,10 @@ def test_the_observer_writes_the_card_at_the_end(tmp_path: Path) -> None:
 
 def test_the_card_shows_chrf_where_it_was_measured(tmp_path: Path) -> None:
     out, _ = finish(tmp_path)
+    old = look(300, "end", weights="last", chosen=True)
+    del old["chrf"]  # version 0.1 did not measure it
+    write_run(out, [report(300), old], preset="pocket")
+    write_card(out)
     assert "chrF" not in (out / CARD).read_text(encoding="utf-8")
     ends = [look(300, "end", weights="last", chosen=True, chrf=61.25)]
     write_run(out, [report(300), *ends], preset="pocket", training__metric="chrf")
