@@ -71,7 +71,7 @@ def read_test(corpus: CorpusConfig, on_fault: OnFault = "fail") -> list[Pair]:
 
 def evaluate(
     system: str | Path,
-    test: Sequence[Pair],
+    test: str | Path | CorpusConfig | Sequence[Pair],
     *,
     tokenize: str = "13a",
     engine: str = "auto",
@@ -80,8 +80,12 @@ def evaluate(
 ) -> Evaluation:
     """Translate a test set with a model and score the result, or score a file of translations.
 
-    A mapping in `search` overrides single settings of the model's own search.
+    The test set is a file, a corpus or pairs. A mapping in `search` overrides single settings of the model's own search.
     """
+    if isinstance(test, str | Path):
+        test = CorpusConfig.parse_word(str(test))
+    if isinstance(test, CorpusConfig):
+        test = read_test(test)
     path, name = Path(system), str(system)
     if path.is_file():
         return _scored(test, tokenize, _lines(path, len(test)), name=name)
