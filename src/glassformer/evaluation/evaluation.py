@@ -80,7 +80,7 @@ def evaluate(
 ) -> Evaluation:
     """Translate a test set with a model and score the result, or score a file of translations.
 
-    The test set is a file, a corpus or pairs. A mapping in `search` overrides single settings of the model's own search.
+    The test set is a file, a corpus or pairs. A mapping in `search` overrides settings of the model's own search.
     """
     if isinstance(test, str | Path):
         test = CorpusConfig.parse_word(str(test))
