@@ -72,13 +72,14 @@ def _glassformer(
 def _logging() -> Iterator[None]:
     """Print what the library logs on stderr while a command runs."""
     logger = logging.getLogger("glassformer")
-    usual = logger.handlers[:]
+    usual, level = logger.handlers[:], logger.level
     logger.setLevel(logging.INFO)
     logger.handlers[:] = [StderrHandler()]
     try:
         yield
     finally:
         logger.handlers[:] = usual
+        logger.setLevel(level)
 
 
 def main() -> None:
