@@ -1,11 +1,11 @@
-"""All figures in one go: runs the other benchmarks one after the other and writes docs/performance.md.
+"""Run every benchmark in turn and write docs/performance.md.
 
     GLASSFORMER_DATA=... python benchmarks/everything.py [--hf PYTHON] [--peer 'NAME=COMMAND' ...]    half an hour
     ... python benchmarks/everything.py --short                                                       some minutes
 
---short measures one short round of each: enough to see that all of it runs, too noisy to be quoted. It writes nothing
-unless --out names a file. --hf and --peer go to benchmarks/translate.py, and --hf to benchmarks/train.py as well;
---other is a model of three and three layers, for the model that ships to be measured beside.
+--short measures one short round of each: enough to see that everything runs, too noisy to quote. It writes no file
+unless --out names one. --hf and --peer are passed to benchmarks/translate.py, and --hf to benchmarks/train.py as well;
+--other is a model with 3 + 3 layers to compare the shipped model with.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import re
 import shlex
 import subprocess
 import sys
@@ -29,6 +27,7 @@ import torch
 from glassformer import __version__
 from glassformer.config import CorpusConfig
 from glassformer.evaluation.evaluation import read_test
+from glassformer.model.fast.device import cpu_name
 from glassformer.store.registry import find_model
 
 HERE: Final = Path(__file__).parent
@@ -54,7 +53,7 @@ class Row(NamedTuple):
 
 
 def run(script: str, *words: str) -> Any:
-    """Run a benchmark, show what it says, and give the figures it wrote."""
+    """Run a benchmark, show its output and return the figures it wrote."""
     with tempfile.TemporaryDirectory() as name:
         figures = Path(name) / "figures.json"
         print(f"\n$ python benchmarks/{script} {shlex.join(words)}", flush=True)
@@ -63,14 +62,14 @@ def run(script: str, *words: str) -> Any:
 
 
 def fastest(found: Mapping[str, Mapping[str, float]], figure: str, ours: str, best: str = "max") -> tuple[str, float]:
-    """Give the name and the figure of the best peer that computes with PyTorch."""
+    """Return the name and figure of the best peer that runs on PyTorch."""
     peers = {name: facts[figure] for name, facts in found.items() if name in PEERS and name != ours}
     name = (max if best == "max" else min)(peers, key=lambda peer: peers[peer])
     return PEERS[name], peers[name]
 
 
 def training(found: Mapping[str, Mapping[str, float]]) -> list[Row]:
-    """Make the rows of the trainer."""
+    """Return the rows of the trainer."""
     ours, command = found["glassformer"], "benchmarks/train.py"
     name, rate = fastest(found, "tokens_per_s", "glassformer")
     lean, memory = fastest(found, "mb", "glassformer", "min")
@@ -93,7 +92,7 @@ def training(found: Mapping[str, Mapping[str, float]]) -> list[Row]:
 
 
 def translating(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[Row]:
-    """Make the rows of both engines."""
+    """Return the rows of both engines."""
     rows, command = [], "benchmarks/translate.py"
     for beam, name in (("1", "greedy"), ("5", "beam 5")):
         each = found[beam]
@@ -136,7 +135,7 @@ def translating(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[
 
 
 def text(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[Row]:
-    """Make the rows of the model that ships, text in and text out."""
+    """Return the rows of the model that ships, text in and text out."""
     rows, command = [], "benchmarks/translate.py --model"
     for beam, name in (("1", "greedy"), ("5", "beam 5")):
         for shape in SHAPES:
@@ -154,7 +153,7 @@ def text(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[Row]:
 
 
 def quality(found: Mapping[str, Any]) -> list[Row]:
-    """Make the rows of the model that ships."""
+    """Return the quality rows of the model that ships."""
     command = f"benchmarks/quality.py --model {found['model']}"
     rows = []
     for name, floor in FLOOR.items():
@@ -165,34 +164,33 @@ def quality(found: Mapping[str, Any]) -> list[Row]:
 
 def machine() -> str:
     """Name what the figures depend on."""
-    cpus = Path("/proc/cpuinfo")
-    found = re.search(r"^model name\s*: (.+)$", cpus.read_text(), re.MULTILINE) if cpus.exists() else None
-    name = found[1] if found else platform.machine()
-    return f"{name}, 2 threads, torch {torch.__version__}, CTranslate2 {ctranslate2.__version__}"
+    return f"{cpu_name()}, 2 threads, torch {torch.__version__}, CTranslate2 {ctranslate2.__version__}"
 
 
 def page(rows: list[Row]) -> str:
-    """Write the page."""
-    lines = [
-        "# Performance",
-        "",
-        "All figures of one run of `make benchmarks`, each beside its peer in the same run, interleaved, by the script",
-        "in the last column. Machines differ and are noisy; the ratio (ours over theirs) is what to compare.",
-        "",
-        f"glassformer {__version__}, {machine()}.",
-        "",
-        "| what | glassformer | beside | ratio | made by |",
-        "|---|---|---|---|---|",
-        *(f"| {row.what} | {row.ours} | {row.beside} | {row.ratio} | `{row.command}` |" for row in rows),
-        "",
-        "Training: preset `small`, a vocabulary of 8,000, Multi30k. Translation: the same with random weights, 16",
-        "tokens for each of 1,000 sentences. Text in and out: the model that ships, 1,000 sentences of",
-        "tatoeba.devtest, tokenizing and splitting included; 1x2 is one worker with two threads. The long file has a",
-        "word a line. Memory and milliseconds are better when lower, all else when higher. More on quality is in",
-        "[experiments](experiments.md).",
-        "",
-    ]
-    return "\n".join(lines)
+    """Return docs/performance.md."""
+    table = "\n".join(f"| {row.what} | {row.ours} | {row.beside} | {row.ratio} | `{row.command}` |" for row in rows)
+    return f"""# Performance
+
+All figures are from one run of `make benchmarks`, which measures glassformer and a peer in turn with the script in the
+last column. Machines differ and are noisy, so compare the ratio (ours divided by theirs).
+
+glassformer {__version__}, {machine()}.
+
+| what | glassformer | beside | ratio | made by |
+|---|---|---|---|---|
+{table}
+
+Lower is better for memory and milliseconds, higher for everything else. What was measured:
+
+- Training: preset `small`, a vocabulary of 8,000, Multi30k.
+- Translation: the same model with random weights, 16 tokens for each of 1,000 sentences.
+- Text in, text out: the model that ships, 1,000 sentences of tatoeba.devtest, including tokenization and sentence
+  splitting; 1x2 is one worker with two threads.
+- Memory over 1,000,000 lines: a file with one word per line.
+
+More on quality is in [experiments](experiments.md).
+"""
 
 
 def main() -> None:
@@ -202,8 +200,8 @@ def main() -> None:
     parser.add_argument("--hf", metavar="PYTHON")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--other", metavar="FOLDER")
-    parser.add_argument("--rounds", type=int, help="how often contestants take turns; 3, and 1 with --short")
-    parser.add_argument("--lines", type=int, help="of the long file; 1,000,000, and 20,000 with --short")
+    parser.add_argument("--rounds", type=int, help="rounds of measurement (default: 3, or 1 with --short)")
+    parser.add_argument("--lines", type=int, help="lines of the long file (default: 1,000,000, or 20,000 with --short)")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     hf = ["--hf", args.hf] if args.hf else []
