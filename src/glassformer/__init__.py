@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glassformer.api import train
+    from glassformer.api import distill, train
     from glassformer.config import ModelConfig, SearchConfig, TokenizerConfig, TranslateOptions, preset
     from glassformer.convert.torch_transformer import from_torch
     from glassformer.errors import GlassformerError
@@ -42,6 +42,7 @@ _HOMES = {
     "Translation": "translate.results",
     "Translator": "translate.translator",
     "beam_search": "search.beam",
+    "distill": "api",
     "evaluate": "evaluation.evaluation",
     "explain": "explainer.explanation",
     "from_torch": "convert.torch_transformer",
@@ -68,6 +69,7 @@ __all__ = [
     "Translation",
     "Translator",
     "beam_search",
+    "distill",
     "evaluate",
     "explain",
     "from_torch",

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import zip_longest
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from glassformer.config import CorpusConfig
@@ -139,6 +140,14 @@ def open_corpora(
     """Read the pairs of several corpora, each once, whatever its weight."""
     for corpus in corpora:
         yield from open_corpus(corpus, faults, on_fault, watch)
+
+
+def read_texts(path: Path, watch: Watch = no_watch) -> Iterator[str]:
+    """Yield the lines of a file with one sentence per line; those that are empty or not UTF-8 are skipped."""
+    for line, raw in read_lines(path, watch):
+        text = _decode(raw, str(path), line)
+        if isinstance(text, str) and text.strip():
+            yield _BLANKS.sub(" ", text.strip())
 
 
 def corpus_size(corpus: CorpusConfig) -> int:

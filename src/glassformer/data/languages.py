@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -32,15 +33,28 @@ _IMPROBABLE: Final = 0.003  # probability of its side's language below which a t
 _UNLIKELY: Final = 0.03  # the same for the words that the other side does not have
 
 
+@lru_cache(maxsize=1)
+def identifier() -> Any:
+    """Return py3langid's classifier of languages, with probabilities."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def usual_language(texts: Sequence[str]) -> str:
+    """Return the language of most of some sample texts, or an empty string if they do not agree."""
+    some = texts[:: -(-len(texts) // _IDENTIFIED)]
+    language, count = Counter(identifier().classify(text)[0] for text in some).most_common(1)[0]
+    return str(language) if 2 * count > len(some) else ""
+
+
 class Judge:
     """Finds pairs with a side in another language than is usual on that side."""
 
     def __init__(self, src: Sequence[str], tgt: Sequence[str], forms: tuple[Sequence[str], Sequence[str]]) -> None:
         """Learn what is usual from sample texts and their normal forms."""
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]
-
-        self._identifier: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        self.languages = self._usual_language(src), self._usual_language(tgt)
+        self._identifier = identifier()
+        self.languages = usual_language(src), usual_language(tgt)
         counts = np.array([np.bincount(_runs(side)[0], minlength=1 << _BITS) for side in forms])
         per_million = 1e6 / counts.sum(axis=1, keepdims=True).clip(1)
         self._frequency = np.log((counts + _SMOOTHING) * per_million).astype(np.float32)  # (2, buckets)
@@ -75,12 +89,6 @@ class Judge:
 
     def _probability(self, text: str, language: str) -> float:
         return float(dict(self._identifier.rank(text))[language])
-
-    def _usual_language(self, texts: Sequence[str]) -> str:
-        """Identify most of some sample texts; return an empty string if they do not agree."""
-        some = texts[:: -(-len(texts) // _IDENTIFIED)]
-        language, count = Counter(self._identifier.classify(text)[0] for text in some).most_common(1)[0]
-        return str(language) if 2 * count > len(some) else ""
 
     def _suspects(self, forms: Sequence[str], side: int) -> list[int]:
         frequency, likeness = self._score(forms, side)

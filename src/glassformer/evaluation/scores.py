@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from glassformer.errors import ConfigError, nearest
@@ -65,6 +66,11 @@ def sentence_scores(hypotheses: Sequence[str], references: Sequence[str]) -> lis
     return [metric.sentence_score(h, [r]).score for h, r in zip(hypotheses, references, strict=True)]
 
 
+def sentence_bleu(hypothesis: str, reference: str, tokenize: str = "13a") -> float:
+    """Return the BLEU of one sentence, smoothed, which ranks translations of the same sentence."""
+    return float(_sentence_metric(tokenize).sentence_score(hypothesis, [reference]).score)
+
+
 def compare(
     first: Sequence[str], other: Sequence[str], references: Sequence[str], tokenize: str = "13a"
 ) -> list[Comparison]:
@@ -83,6 +89,13 @@ def compare(
         intervals = float(one.ci or 0), float(two.ci or 0)
         comparisons.append(Comparison(name, one.score, two.score, *intervals, p_value, signature.format()))
     return comparisons
+
+
+@lru_cache(maxsize=4)
+def _sentence_metric(tokenize: str) -> Metric:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return BLEU(tokenize=tokenize, effective_order=True, force=tokenize == "none")
 
 
 def _metric(name: str, tokenize: str = "13a", with_references: Sequence[str] | None = None) -> Metric:

@@ -42,29 +42,35 @@ def open_run_folder(out: Path, recipe: Recipe, *, fresh: bool, accept_changes: b
     path = out / RUN
     try:
         out.mkdir(parents=True, exist_ok=True)
-        changes = dict[str, str]()
+        changes = check_run_folder(out, recipe, fresh=fresh, accept_changes=accept_changes)
         if path.exists() and fresh:
             _remove_run(out, recipe)
         elif path.exists() and not has_begun(out):
             _clear_failed_start(out, recipe)
-        elif path.exists():
-            changes = changed_settings(read_run(out), recipe)
-        elif any(path.name != LOCK for path in out.iterdir()):
-            raise RunError(f"{out} contains files but no run; set out to a new or empty folder")
-        if changes and not accept_changes:
-            raise RunError(
-                f"{out} was started with other settings: {'; '.join(changes.values())}; continue with the new ones "
-                "(accept_changes=True), start over (fresh=True), or set another out"
-            )
-        if fixed := [change for name, change in changes.items() if _is_fixed(name)]:
-            raise RunError(
-                f"{out} cannot continue with another model or vocabulary: {'; '.join(fixed)}; "
-                "start over (fresh=True) or set another out"
-            )
         settings = to_toml(recipe.model_dump(mode="json", exclude_none=True))
         write_text(path, settings, durable=True, error=RunError)
     except OSError as error:
         raise RunError(f"{error.filename or out}: {error.strerror}; the run needs a writable folder") from None
+    return changes
+
+
+def check_run_folder(out: Path, recipe: Recipe, *, fresh: bool, accept_changes: bool) -> list[str]:
+    """Return the settings that have changed since the run in `out` began; raise if it cannot continue with them."""
+    if not (out / RUN).exists():
+        if out.is_dir() and any(path.name != LOCK for path in out.iterdir()):
+            raise RunError(f"{out} contains files but no run; set out to a new or empty folder")
+        return []
+    changes = {} if fresh or not has_begun(out) else changed_settings(read_run(out), recipe)
+    if changes and not accept_changes:
+        raise RunError(
+            f"{out} was started with other settings: {'; '.join(changes.values())}; continue with the new ones "
+            "(accept_changes=True), start over (fresh=True), or set another out"
+        )
+    if fixed := [change for name, change in changes.items() if _is_fixed(name)]:
+        raise RunError(
+            f"{out} cannot continue with another model or vocabulary: {'; '.join(fixed)}; "
+            "start over (fresh=True) or set another out"
+        )
     return list(changes.values())
 
 

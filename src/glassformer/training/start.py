@@ -105,12 +105,7 @@ def read_dev(recipe: Recipe) -> list[Pair]:
 def _open(recipe: Recipe, out: Path, fresh: bool, accept_changes: bool) -> None:
     """Open the run folder and put the vocabulary there, after checking whatever could keep the run from starting."""
     if fresh or not has_begun(out):  # a run that resumes needs nothing but its text
-        for corpus in recipe.train:
-            if next(open_corpus(corpus, Faults(), "skip"), None) is None:
-                raise DataError(f"{corpus.path}: no sentence pair to train on; `glassformer check` says why")
-        given = vocabulary_of(recipe)
-        known = None if given is None else [tokenizer.vocab_size for tokenizer in Tokenizers.load(given)]
-        recipe.model_settings(*known or [recipe.tokenizer.vocab_size] * 2)
+        check_recipe(recipe)
     made = _make_tokenizers(recipe) if fresh else None  # before anything is deleted
     for change in open_run_folder(out, recipe, fresh=fresh, accept_changes=accept_changes):
         _log.info("changed: %s", change)
@@ -118,6 +113,16 @@ def _open(recipe: Recipe, out: Path, fresh: bool, accept_changes: bool) -> None:
         made = _make_tokenizers(recipe)
     if made is not None:
         made.save(out)
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise if a corpus has no pair, the vocabulary cannot be read or the model cannot be made."""
+    for corpus in recipe.train:
+        if next(open_corpus(corpus, Faults(), "skip"), None) is None:
+            raise DataError(f"{corpus.path}: no sentence pair to train on; `glassformer check` says why")
+    given = vocabulary_of(recipe)
+    known = None if given is None else [tokenizer.vocab_size for tokenizer in Tokenizers.load(given)]
+    recipe.model_settings(*known or [recipe.tokenizer.vocab_size] * 2)
 
 
 def vocabulary_of(recipe: Recipe) -> Path | None:
