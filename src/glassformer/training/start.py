@@ -107,7 +107,7 @@ def _open(recipe: Recipe, out: Path, fresh: bool, accept_changes: bool) -> None:
     if fresh or not has_begun(out):  # a run that resumes needs nothing but its text
         for corpus in recipe.train:
             if next(open_corpus(corpus, Faults(), "skip"), None) is None:
-                raise DataError(f"{corpus.path}: no sentence pair to train on; `glassformer check` says why")
+                raise DataError(f"{corpus.path}: no sentence pair to train on; check the corpus to see why")
         given = vocabulary_of(recipe)
         known = None if given is None else [tokenizer.vocab_size for tokenizer in Tokenizers.load(given)]
         recipe.model_settings(*known or [recipe.tokenizer.vocab_size] * 2)
