@@ -116,7 +116,7 @@ def test_wrong_settings_are_one_line_however_they_are_made(make: Callable[..., S
         with pytest.raises(ConfigError) as caught:
             make(**values)
         assert str(caught.value) == said
-    with pytest.raises(ConfigError, match="^search.width=0: "):
+    with pytest.raises(ConfigError, match=r"^search\.width=0: "):
         TranslateOptions.model_validate({"search": {"width": 0}})
 
 
