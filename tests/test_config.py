@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from glassformer.config import PRESETS, ModelConfig, SearchConfig, Settings, preset
+from glassformer.config import PRESETS, ModelConfig, SearchConfig, Settings, TranslateOptions, preset
 from glassformer.errors import ConfigError
 
 
@@ -103,6 +104,20 @@ def test_faults_inside_nested_settings_name_the_inner_setting() -> None:
     assert fault({"model": {"n_heads": 3}}, Outer) == "model: d_model=512 does not divide into n_heads=3"
     assert fault({}, Outer) == "model: Field required"
     assert fault({"model": 3}, Outer).startswith("model=3: ")
+
+
+@pytest.mark.parametrize("make", [SearchConfig, lambda **values: SearchConfig.model_validate(values)])
+def test_wrong_settings_are_one_line_however_they_are_made(make: Callable[..., SearchConfig]) -> None:
+    for values, said in [
+        ({"width": 0}, "width=0: Input should be greater than or equal to 1"),
+        ({"width": 3, "groups": 2}, "width=3 does not divide into groups=2"),
+        ({"widht": 3}, "unknown setting widht; did you mean width?"),
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            make(**values)
+        assert str(caught.value) == said
+    with pytest.raises(ConfigError, match=r"^search\.width=0: "):
+        TranslateOptions.model_validate({"search": {"width": 0}})
 
 
 def test_settings_are_frozen() -> None:

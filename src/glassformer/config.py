@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -19,17 +20,38 @@ _LONGEST: Final = 2**16
 
 
 class Settings(BaseModel):
-    """Base class of all settings: frozen, no unknown names, one-line errors."""
+    """Base class of all settings: frozen, no unknown names; an invalid value is a one-line ConfigError."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, /, **values: Any) -> None:
+        with _one_line_errors(type(self)):
+            super().__init__(**values)
+
+    # Without this mark pydantic would call `__init__` for nested settings, whose errors would not say where they are.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Validate a mapping, as pydantic does."""
+        with _one_line_errors(cls):
+            return super().model_validate(obj, **options)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: str) -> Self:
         """Validate `values`; the error names the first invalid one and `where` it came from."""
         try:
             return cls(**values)
-        except ValidationError as error:
-            raise ConfigError(f"{where}: {_first_fault(cls, error)}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+
+@contextmanager
+def _one_line_errors(cls: type[BaseModel]) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        raise ConfigError(_first_fault(cls, error)) from None
 
 
 def _first_fault(cls: type[BaseModel], error: ValidationError) -> str:

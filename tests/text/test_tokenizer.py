@@ -437,7 +437,7 @@ class TestFiles:
             return str(caught.value)
 
         path = tmp_path / "x.model"
-        assert fault(path) == f"{path}: no such tokenizer; train one with `glassformer tokenizer`"
+        assert fault(path) == f"{path}: no such tokenizer; train one first"
         assert fault(tmp_path) == f"{tmp_path} cannot be read: Is a directory"
         damaged = ours.model_bytes.replace(b"<0x41>", b"<0x\xe41>")
         nonsense = (b"", b"\0" * 100, b"text\n" * 100, b"PK\x03\x04" + bytes(range(256)), b"\n\x02\n\x00")

@@ -22,8 +22,8 @@ from glassformer.translate.alignment import (
     alignment_layer,
     alignment_weights,
     choose_head,
+    error_rates,
     pharaoh,
-    score_heads,
     statistical_links,
     word_alignment,
     word_pieces,
@@ -71,16 +71,16 @@ def test_the_planted_head_is_found(layer: int, head: int) -> None:
 
     found = choose_head(model, pairs(200))
     assert (found.layer, found.head) == (layer, head)
-    scores = {(each.head.layer, each.head.head): each.error_rate for each in score_heads(model, pairs(200))}
-    assert len(scores) == 3 * 4
-    assert scores[layer, head] < 0.02
-    assert min(rate for place, rate in scores.items() if place != (layer, head)) > 0.5
+    rates = error_rates(model, pairs(200))
+    assert rates.shape == (3, 4)
+    assert rates[layer, head] < 0.02
+    assert np.delete(rates, 4 * layer + head).min() > 0.5
 
 
 def test_padding_and_empty_sides_do_not_matter() -> None:
     model = planted(1, 2)
-    together = score_heads(model, [([], [5]), *pairs(40), ([5], [])])
-    assert together == score_heads(model, pairs(40))
+    together = error_rates(model, [([], [5]), *pairs(40), ([5], [])])
+    assert np.array_equal(together, error_rates(model, pairs(40)))
 
 
 @pytest.mark.parametrize("backwards", [False, True])

@@ -29,12 +29,7 @@ from glassformer.files import atomic_file
 from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
 from glassformer.translate.engines.engine import IdHypothesis, Request, Source
-from glassformer.translate.filter import (
-    converse,
-    read_batches,
-    translate_file,
-    translate_lines,
-)
+from glassformer.translate.filter import converse, read_batches, run_filter, translate_lines
 from glassformer.translate.translator import Translator
 from tests.models import build
 from tests.translate.fakes import Answer, FakeEngine, echo, tokenizers
@@ -216,17 +211,16 @@ def test_a_file_is_written_whole_or_not(tmp_path: Path) -> None:
 
 
 def test_files_may_be_packed(tmp_path: Path) -> None:
-    path = tmp_path / "in.txt.gz"
+    path, output, done = tmp_path / "in.txt.gz", tmp_path / "out.txt", list[int]()
     path.write_bytes(gzip.compress(b"chat\nchien\n"))
-    output, done = io.BytesIO(), list[int]()
-    translate_file(fake(), path, output, TranslateOptions(), watch=done.append)
-    assert output.getvalue() == b"chat\nchien\n"
-    assert sum(done) == len(output.getvalue())
+    run_filter(fake(), path, output, TranslateOptions(), watch=done.append)
+    assert output.read_bytes() == b"chat\nchien\n"
+    assert sum(done) == output.stat().st_size
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DataError, match="truncated"):
-        translate_file(fake(), path, output, TranslateOptions())
+        run_filter(fake(), path, output, TranslateOptions())
     with pytest.raises(DataError, match="no such file"):
-        translate_file(fake(), tmp_path / "none", output, TranslateOptions())
+        run_filter(fake(), tmp_path / "none", output, TranslateOptions())
 
 
 def command(*words: str | Path) -> list[str]:

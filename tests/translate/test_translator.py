@@ -19,7 +19,7 @@ from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import EOS
 from glassformer.translate.engines.engine import IdHypothesis, Request, Source
 from glassformer.translate.engines.torch import TorchEngine
-from glassformer.translate.loops import is_loop
+from glassformer.translate.retries import is_loop
 from glassformer.translate.translator import Keywords, Translator
 from tests.models import build
 from tests.translate.fakes import Answer, FakeEngine, echo, tokenizers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 import torch.nn.functional as F
@@ -10,11 +10,17 @@ from torch import Tensor, nn
 
 from glassformer.config import ModelConfig
 from glassformer.errors import ModelFileError
-from glassformer.model.attention import MultiHeadAttention
-from glassformer.model.decoder import DecoderLayer
-from glassformer.model.encoder import EncoderLayer
-from glassformer.model.layers import AddNorm, LayerNorm
 from glassformer.model.transformer import Transformer
+
+_SUBLAYERS: Final = {"encoder": ("self", "ff"), "decoder": ("self", "cross", "ff")}  # each with its norm, in order
+_NAMES: Final = {
+    "self_attn.": "self_attention.",
+    "multihead_attn.": "cross_attention.",
+    "in_proj_": "projection.",
+    "out_proj.": "output.",
+    "linear1.": "feed_forward.hidden.",
+    "linear2.": "feed_forward.output.",
+}
 
 
 def from_torch(
@@ -28,22 +34,12 @@ def from_torch(
     """Return our model with the weights of a `torch.nn.Transformer`, its embeddings and output layer."""
     config = _config(core, source, target, output, positions=positions, scale_embeddings=scale_embeddings)
     model = Transformer(config).to(output.weight.dtype)
+    weights = {"src_embedding.table": source.weight, "tgt_embedding.table": target.weight}
+    weights |= {f"output.{name}": parameter for name, parameter in output.named_parameters()}
+    weights |= {_our_name(name): parameter for name, parameter in core.named_parameters()}
     with torch.no_grad():
-        model.src_embedding.table.copy_(source.weight)
-        model.tgt_embedding.table.copy_(target.weight)
-        model.output.weight.copy_(output.weight)
-        if model.output.bias is not None:
-            model.output.bias.copy_(output.bias)
-        for ours, theirs in zip(model.encoder.layers, core.encoder.layers, strict=True):
-            assert isinstance(ours, EncoderLayer)
-            _copy_layer(ours, theirs, [ours.around_self, ours.around_ff])
-        for ours, theirs in zip(model.decoder.layers, core.decoder.layers, strict=True):
-            assert isinstance(ours, DecoderLayer)
-            _copy_layer(ours, theirs, [ours.around_self, ours.around_cross, ours.around_ff])
-            _copy_attention(ours.cross_attention, theirs.multihead_attn)
-        if model.config.final_norm:
-            _copy_norm(model.encoder.norm, core.encoder.norm)
-            _copy_norm(model.decoder.norm, core.decoder.norm)
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
     return model.eval()
 
 
@@ -112,29 +108,13 @@ def _tie(source: Tensor, target: Tensor, output: Tensor) -> str:
     return "embeddings" if source is target else "none"
 
 
-def _copy_linear(ours: nn.Linear, weight: Tensor, bias: Tensor | None) -> None:
-    ours.weight.copy_(weight)
-    if ours.bias is not None and bias is not None:
-        ours.bias.copy_(bias)
-
-
-def _copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
-    _copy_linear(ours.projection, theirs.in_proj_weight, theirs.in_proj_bias)
-    _copy_linear(ours.output, theirs.out_proj.weight, theirs.out_proj.bias)
-
-
-def _copy_layer(ours: EncoderLayer | DecoderLayer, theirs: Any, around: list[AddNorm | None]) -> None:
-    """Copy what both kinds of layers have: self-attention, feed-forward network, and norms."""
-    assert ours.feed_forward is not None, "torch's layers always have one"
-    _copy_attention(ours.self_attention, theirs.self_attn)
-    _copy_linear(ours.feed_forward.hidden, theirs.linear1.weight, theirs.linear1.bias)
-    _copy_linear(ours.feed_forward.output, theirs.linear2.weight, theirs.linear2.bias)
-    for number, part in enumerate(around, 1):
-        assert part is not None
-        _copy_norm(part.norm, getattr(theirs, f"norm{number}"))
-
-
-def _copy_norm(ours: LayerNorm | None, theirs: nn.LayerNorm) -> None:
-    assert ours is not None, "the settings were read off a model that has this norm"
-    ours.gamma.copy_(theirs.weight)
-    ours.beta.copy_(theirs.bias)
+def _our_name(name: str) -> str:
+    """Return our name for a parameter of `torch.nn.Transformer`, such as decoder.layers.0.norm2.weight."""
+    stack = name.partition(".")[0]
+    for number, sublayer in enumerate(_SUBLAYERS[stack], 1):
+        name = name.replace(f"norm{number}.", f"around_{sublayer}.norm.")
+    if "norm." in name:
+        name = name.replace("weight", "gamma").replace("bias", "beta")
+    for theirs, ours in _NAMES.items():
+        name = name.replace(theirs, ours)
+    return name

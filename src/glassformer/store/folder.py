@@ -154,8 +154,7 @@ def read_config(folder: str | Path) -> FolderConfig:
     except FileNotFoundError:
         if (path.parent / "run.toml").is_file():
             raise ModelFileError(
-                f"{folder} is a training run that has not finished: resume it, or turn its checkpoints so far into a "
-                "model with `glassformer average`"
+                f"{folder} is a training run that has not finished: resume it, or average its checkpoints into a model"
             ) from None
         raise ModelFileError(f"{folder} is not a model folder: it has no {CONFIG}") from None
     except OSError as error:

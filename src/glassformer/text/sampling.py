@@ -10,11 +10,10 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import accumulate
-from typing import Final, NamedTuple, Protocol, TypeVar
-
-T = TypeVar("T")
+from typing import Final, NamedTuple, Protocol
 
 _MOST_WORDS: Final = 30_000  # words in the cache; a few kB each
 _LONGEST_WORD: Final = 40  # characters of a cached word; longer ones rarely recur
@@ -57,13 +56,11 @@ class UnigramCutter:
         self._longest = max(map(len, vocabulary.pieces))
         self._unknown = min(score for _, score in vocabulary.pieces.values()) - _UNKNOWN
         self._symbols = {token for token, score in vocabulary.pieces.values() if score == 0}
-        self._lattices: dict[str, list[_Position]] = {}
+        self._cached = lru_cache(_MOST_WORDS)(self._lattice)
 
     def cut(self, word: str, draws: random.Random) -> list[int]:
         """Sample pieces from the end of the word to its beginning."""
-        nodes = self._lattices.get(word)
-        if nodes is None:
-            nodes = _remember(self._lattices, word, self._lattice(word))
+        nodes = self._cached(word) if len(word) <= _LONGEST_WORD else self._lattice(word)
         if not nodes:
             return self._vocabulary.best(word)
         parts, end = [], len(word)
@@ -105,17 +102,17 @@ class BpeCutter:
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
         self._vocabulary, self._dropout = vocabulary, dropout
-        self._is_merged: dict[str, bool] = {}
+        self._cached = lru_cache(_MOST_WORDS)(self._is_merged)
 
     def cut(self, word: str, draws: random.Random) -> list[int]:
         """Merge at random; what is not made by merging, such as a symbol, stays whole."""
-        is_merged = self._is_merged.get(word)
-        if is_merged is None:
-            best = self._vocabulary.best(word)
-            is_merged = _remember(self._is_merged, word, self._merge(word, 0.0, draws) == best)
-        return self._merge(word, self._dropout, draws) if is_merged else self._vocabulary.best(word)
+        is_merged = self._cached(word) if len(word) <= _LONGEST_WORD else self._is_merged(word)
+        return self._merge(word, draws) if is_merged else self._vocabulary.best(word)
 
-    def _merge(self, word: str, dropout: float, draws: random.Random) -> list[int]:
+    def _is_merged(self, word: str) -> bool:
+        return self._merge(word) == self._vocabulary.best(word)
+
+    def _merge(self, word: str, draws: random.Random | None = None) -> list[int]:
         pieces = self._vocabulary.pieces
         parts = list(word)
         before, after = list(range(-1, len(parts) - 1)), list(range(1, len(parts) + 1))
@@ -133,7 +130,7 @@ class BpeCutter:
             right = after[left]
             if not parts[left] or right == len(parts) or parts[left] + parts[right] != text:
                 continue  # one of the two has been merged since
-            if dropout and draws.random() < dropout:
+            if draws is not None and draws.random() < self._dropout:
                 continue
             parts[left], parts[right] = text, ""
             after[left] = after[right]
@@ -144,11 +141,3 @@ class BpeCutter:
                 offer(before[left], left)
         found = [[pieces[part][0]] if part in pieces else self._vocabulary.spell(part) for part in parts if part]
         return [token for ids in found for token in ids]
-
-
-def _remember(memory: dict[str, T], word: str, value: T) -> T:
-    if len(word) <= _LONGEST_WORD:
-        if len(memory) >= _MOST_WORDS:
-            memory.clear()
-        memory[word] = value
-    return value

@@ -55,6 +55,13 @@ def split_sentences(text: str, language: str = "") -> list[str]:
     return spans
 
 
+def split_space(text: str) -> list[str]:
+    """Return a text without the white space at its ends, and that white space before and behind it, if any."""
+    core = text.strip()
+    start = text.find(core)
+    return [span for span in (text[:start], core, text[start + len(core) :]) if span]
+
+
 def cut_sentence(sentence: str, n_parts: int) -> list[str]:
     """Cut a long sentence into about `n_parts` parts of similar length, at the best places nearby.
 
@@ -82,12 +89,7 @@ def _split_line(line: str, language: str) -> Iterator[str]:
     code = re.split("[-_]", language)[0].lower() or _DEFAULT_LANGUAGE
     start = 0
     for end in _ends(line, code):
-        span = line[start:end]
-        left, right = len(span) - len(span.lstrip()), len(span.rstrip())
-        if left < right:
-            yield from filter(None, (span[:left], span[left:right], span[right:]))
-        elif span:
-            yield span
+        yield from split_space(line[start:end])
         start = end
 
 

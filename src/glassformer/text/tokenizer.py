@@ -85,7 +85,7 @@ class Tokenizer:
         try:
             return cls(Path(path).read_bytes(), str(path))
         except FileNotFoundError:
-            raise ModelFileError(f"{path}: no such tokenizer; train one with `glassformer tokenizer`") from None
+            raise ModelFileError(f"{path}: no such tokenizer; train one first") from None
         except OSError as error:
             raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
 

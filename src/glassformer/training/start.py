@@ -119,7 +119,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Raise if a corpus has no pair, the vocabulary cannot be read or the model cannot be made."""
     for corpus in recipe.train:
         if next(open_corpus(corpus, Faults(), "skip"), None) is None:
-            raise DataError(f"{corpus.path}: no sentence pair to train on; `glassformer check` says why")
+            raise DataError(f"{corpus.path}: no sentence pair to train on; check the corpus to see why")
     given = vocabulary_of(recipe)
     known = None if given is None else [tokenizer.vocab_size for tokenizer in Tokenizers.load(given)]
     recipe.model_settings(*known or [recipe.tokenizer.vocab_size] * 2)

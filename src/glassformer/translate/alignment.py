@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import torch
@@ -33,28 +33,22 @@ _MIN_WEIGHT: Final = 0.1  # of a link between words
 _BATCH: Final = 32  # pairs
 
 
-class HeadScore(NamedTuple):
-    """The alignment error of one head."""
-
-    head: AttentionHead
-    error_rate: float  # AER (Och and Ney 2003) against the statistical links
-
-
 def choose_head(model: Transformer, pairs: Sequence[_Pair]) -> AttentionHead:
     """Return the cross-attention head that aligns best.
 
     `pairs` are tokens of sources and targets, without marks. All of them train the statistical aligner that stands in
     for human alignments, better with thousands than with hundreds; heads are compared on the first of them.
     """
-    return min(score_heads(model, pairs), key=lambda scored: scored.error_rate).head
+    rates = error_rates(model, pairs)
+    layer, head = divmod(int(rates.argmin()), rates.shape[1])
+    return AttentionHead(layer=layer, head=head)
 
 
-def score_heads(model: Transformer, pairs: Sequence[_Pair]) -> list[HeadScore]:
-    """Return the alignment error rate of every head."""
+def error_rates(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.float64]:
+    """Return the AER (Och and Ney 2003) of every head (layers, H) against the statistical links."""
     pairs = [(source, target) for source, target in pairs if source and target]
     expected = statistical_links(pairs)[:_COMPARED]
-    config = model.config
-    hits = np.zeros((config.n_decoder_layers, config.n_heads), np.int64)
+    hits = np.zeros((model.config.n_decoder_layers, model.config.n_heads), np.int64)
     n_links = sum(map(len, expected)) + sum(len(target) for _, target in pairs[:_COMPARED])
     for start in range(0, len(expected), _BATCH):
         batch = pairs[start : start + _BATCH]
@@ -62,12 +56,7 @@ def score_heads(model: Transformer, pairs: Sequence[_Pair]) -> list[HeadScore]:
         for b, links in enumerate(expected[start : start + _BATCH]):
             for source, target in links:
                 hits += pointed[:, b, :, target] == source
-    rates = 1 - 2 * hits / max(n_links, 1)
-    return [
-        HeadScore(AttentionHead(layer=layer, head=head), float(rates[layer, head]))
-        for layer in range(config.n_decoder_layers)
-        for head in range(config.n_heads)
-    ]
+    return 1 - 2 * hits / max(n_links, 1)
 
 
 def statistical_links(pairs: Sequence[_Pair]) -> list[_Links]:

@@ -12,7 +12,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -45,34 +45,9 @@ def run_filter(
     as_json: bool = False,
     watch: Watch = no_watch,
 ) -> None:
-    """Translate a file or stdin into a file or stdout; `watch` is told the number of bytes translated."""
-    with atomic_file(output) if output else nullcontext(sys.stdout.buffer) as written:
-        if source is not None:
-            translate_file(translator, source, written, options, as_json=as_json, watch=watch)
-            return
-        # Unbuffered: a thread that waits in a buffered read cannot be left behind at the end of the program.
-        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:
-            read = _explaining(stdin.read, Path("stdin"))
-            translate_lines(translator, read, written, options, as_json=as_json, watch=watch)
-
-
-def translate_file(
-    translator: Translator,
-    path: Path,
-    output: BinaryIO,
-    options: TranslateOptions,
-    *,
-    as_json: bool = False,
-    watch: Watch = no_watch,
-) -> None:
-    """Translate the lines of a file, plain, .gz or .zst."""
-    try:
-        stream = open_bytes(path)
-    except UNREADABLE as error:
-        raise DataError(explain_unreadable(error, path, 0)) from None
-    with stream:
-        read = _explaining(stream.read1, path)  # type: ignore[attr-defined] # `open_bytes` returns a buffered stream
-        translate_lines(translator, read, output, options, as_json=as_json, watch=watch)
+    """Translate a file, plain, .gz or .zst, or stdin into a file or stdout; `watch` is told the bytes translated."""
+    with atomic_file(output) if output else nullcontext(sys.stdout.buffer) as written, _open(source) as read:
+        translate_lines(translator, read, written, options, as_json=as_json, watch=watch)
 
 
 def translate_lines(
@@ -95,16 +70,26 @@ def translate_lines(
         watch(sum(map(len, lines)) + len(lines))
 
 
-def _explaining(read: _Read, path: Path) -> _Read:
-    """Wrap `read` so that a failure becomes a one-line error."""
+@contextmanager
+def _open(source: Path | None) -> Iterator[_Read]:
+    """Yield what reads from a file or from stdin."""
+    explained = _explained(source or Path("stdin"))
+    if source is None:
+        # Unbuffered: a thread that waits in a buffered read cannot be left behind at the end of the program.
+        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:
+            yield explained(stdin.read)
+    else:
+        with explained(open_bytes)(source) as stream:
+            yield explained(stream.read1)  # type: ignore[attr-defined] # `open_bytes` returns a buffered stream
 
-    def read_on(n_bytes: int) -> bytes:
-        try:
-            return read(n_bytes)
-        except UNREADABLE as error:
-            raise DataError(explain_unreadable(error, path, 0)) from None
 
-    return read_on
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn a failure to read into a one-line error."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise DataError(explain_unreadable(error, path, 0)) from None
 
 
 def converse(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from glassformer.config import TranslateOptions
-from glassformer.text.sentences import cut_sentence, split_sentences
+from glassformer.text.sentences import cut_sentence, split_sentences, split_space
 from glassformer.text.tokenizer import Span, Tokenizers
 from glassformer.translate.alignment import word_alignment, word_pieces
 from glassformer.translate.engines.engine import IdHypothesis, Source
@@ -49,12 +49,12 @@ def windows(texts: Iterable[str]) -> Iterator[list[str]]:
 
 def split_text(text: str, language: str, *, whole: bool) -> list[Segment]:
     """Split a text into sentences and white space; `whole` takes it as one sentence."""
-    return _segments(_strip(text) if whole else split_sentences(text, language), has_first=True)
+    return _segments(split_space(text) if whole else split_sentences(text, language), has_first=True)
 
 
 def cut_segment(segment: Segment, n_parts: int) -> list[Segment]:
     """Cut a sentence that is too long into parts and the white space between them."""
-    spans = [span for part in cut_sentence(segment.text, n_parts) for span in _strip(part)]
+    spans = [span for part in cut_sentence(segment.text, n_parts) for span in split_space(part)]
     return _segments(spans, segment.is_first)
 
 
@@ -90,13 +90,6 @@ def _segments(spans: Iterable[str], has_first: bool) -> list[Segment]:
     if has_first and first is not None:
         segments[first] = segments[first]._replace(is_first=True)
     return segments
-
-
-def _strip(text: str) -> list[str]:
-    """Cut the white space off both ends of a text, and keep it."""
-    core = text.strip()
-    start = text.find(core)
-    return [span for span in (text[:start], core, text[start + len(core) :]) if span]
 
 
 def _sentence(

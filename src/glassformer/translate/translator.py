@@ -29,6 +29,7 @@ from glassformer.translate.retries import RetryingSearch, without_loops
 from glassformer.translate.segments import Segment, assemble, fill, split_text, windows
 
 if TYPE_CHECKING:
+    from glassformer.explainer import explanation
     from glassformer.explainer.explanation import Explanation
     from glassformer.model.transformer import Transformer
 
@@ -137,20 +138,15 @@ class Translator:
         found = self._start(texts, options, keywords, scores=True)
         return next(found) if isinstance(texts, str) else list(found) if isinstance(texts, list) else found
 
-    def explain(
-        self,
-        text: str,
-        *,
-        search: SearchConfig | None = None,
-        reference: str | None = None,
-        forced: Mapping[int, str | int] | None = None,
-        node: int | None = None,
-        name: str = "",
-    ) -> Explanation:
-        """Translate a sentence and record every number on the way; see `glassformer.explain`."""
-        from glassformer.explainer.explanation import explain
+    if TYPE_CHECKING:
+        explain = explanation.explain  # with its signature
+    else:
 
-        return explain(self, text, search=search, reference=reference, forced=forced, node=node, name=name)
+        def explain(self, text: str, **keywords: Any) -> Explanation:
+            """Translate a sentence and record every number on the way; see `glassformer.explain`."""
+            from glassformer.explainer.explanation import explain
+
+            return explain(self, text, **keywords)
 
     @property
     def engine(self) -> str:

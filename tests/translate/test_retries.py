@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.translate.loops import NGRAM, Repetition, is_loop, longest_repetition
+from glassformer.translate.retries import NGRAM, Repetition, is_loop, longest_repetition
 
 TOKENS = st.lists(st.integers(0, 9), max_size=20)
 

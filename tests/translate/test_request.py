@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from glassformer.config import SearchConfig
+from glassformer.translate.request import continuing_tokens, whole_words
 from glassformer.translate.translator import Translator
-from glassformer.translate.words import continuing_tokens, whole_words
 from tests.translate.fakes import tokenizers
 
 TEXTS = [
