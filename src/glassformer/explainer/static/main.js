@@ -5,7 +5,8 @@ import { openTrace } from './trace.js';
 import { checkAll } from './check.js';
 import { draw, formula, make, number, table } from './parts.js';
 import { readPalette } from './matrix.js';
-import { BOXES, currentLanguage, homeOf, placeOf, say, setLanguage, stationFor, STATIONS } from './words.js';
+import { BOXES, homeOf, placeOf, stationFor, STATIONS } from './words.js';
+import { currentLanguage, KEYS, say, setLanguage, spoken } from './words.js';
 import { drawStation, label, matching, pathOf, View } from './stations.js';
 import { arithmetic } from './arithmetic.js';
 
@@ -304,11 +305,10 @@ function buildMap() {
     const [title, slug] = [titleOf(station), station.slug];
     return make('a', { href: `#${slug}`, 'data-station': slug, title, 'aria-label': title }, String(station.number));
   };
-  const draws = ({ side, box, part, ...titles }) => {
-    const title = (titles[config.norm] ?? titles)[language];
+  const draws = ({ side, box, part, title, ...titles }) => {
     const stations = STATIONS.filter((one) => one.side === side && one.box === box);
     const properties = { className: stations.length > 1 && 'many', 'data-part': part, 'data-box': `${side}.${box}` };
-    return make('div.box', properties, make('span.name', title), make('code', part),
+    return make('div.box', properties, make('span.name', spoken(titles[config.norm] ?? title)), make('code', part),
       make('span.stops', stations.map(stop)));
   };
   const boxes = (...sides) => BOXES.filter(({ side }) => sides.includes(side));
@@ -521,8 +521,8 @@ function words() {
     element.setAttribute('aria-label', say(element.dataset.label));
     element.title = say(element.dataset.label);
   }
-  const keyOf = ([key, what]) => [make('dt', make('kbd', key)), make('dd', what)];
-  $('key-list').replaceChildren(...say('keyList').flatMap(keyOf));
+  const keyOf = ({ key, does }) => [make('dt', make('kbd', spoken(key))), make('dd', spoken(does))];
+  $('key-list').replaceChildren(...KEYS.flatMap(keyOf));
   $('sentence').placeholder = say('type');
 }
 
