@@ -75,7 +75,7 @@ function summands(trace, told, names) {
   const product = (term) => term.factors.map((factor) => factor.address).join('*');
   const written = ({ factors: [a, b] }) => line(trace, [a, ' × ', b]);
   const rows = top.map((term) => make('li',
-    make('span.label', names(told.summands, Number(term.label))),
+    make('span.label', names(told.summands, term.at)),
     make('span.equation', written(term), ' = ', number(term.value, product(term))),
     track(term.value / most)));
   const parts = top.flatMap((term, n) => [n ? ' + ' : '', { value: term.value, address: product(term) }]);

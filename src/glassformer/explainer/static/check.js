@@ -3,7 +3,7 @@
 // What needs no weights is recomputed. A linear map is recomputed where its weights travelled; elsewhere its stored
 // projection must agree: x·(Wᵀr) + b·r = y·r, with r of signs, so that no number can hide behind a small factor.
 
-import { compute, isComputable, logSumExp } from './trace.js';
+import { compute, dot, filled, indexOf, inHeads, isComputable, logSumExp, sourceOf } from './trace.js';
 
 // What rounding may do, as a share of the tensor's standard deviation; an error of a hundredth of it is seen.
 const ROUNDING = 2e-3;
@@ -52,41 +52,27 @@ function compared(tensor, kind, stored, expected, spread) {
 }
 
 function multiplied(trace, tensor) {
-  const x = trace.data(tensor.in[0]);
-  const [rows, width] = trace.tensors.get(tensor.in[0]).shape;
-  const columns = tensor.op === 'heads' ? tensor.shape[0] * tensor.shape[2] : tensor.shape.at(-1);
-  const out = new Float64Array(rows * columns);
-  for (let column = 0; column < columns; column++) {
+  return filled(tensor.shape, (...index) => {
+    const { row, column } = sourceOf(tensor, index);
     const { weights, bias } = trace.column(tensor.name, column);
-    for (let row = 0; row < rows; row++) {
-      let sum = bias;
-      for (let c = 0; c < width; c++) sum += x[row * width + c] * weights[c];
-      out[outputPlace(tensor, row, column, columns)] = sum;
-    }
-  }
-  return out;
+    return dot(trace.row(tensor.in[0], [row]), weights, bias);
+  });
 }
 
-function outputPlace(tensor, row, column, columns) {
-  if (tensor.op !== 'heads') return row * columns + column;
-  const [, rows, width] = tensor.shape;
-  return (Math.floor(column / width) * rows + row) * width + (column % width);
+function outputIndex({ op, shape }, row, column) {
+  return op === 'heads' ? inHeads(shape, row, column) : [row, column];
 }
 
 // Both sides of the stored projection of one row: {input, output}.
 export function projections(trace, tensor, row) {
   const { r, in: off, bias } = tensor.check;
   const x = trace.row(tensor.in[0], [row]);
-  const y = trace.data(tensor.name);
-  const input = trace.floats.subarray(off, off + x.length);
-  let left = bias ?? 0;
-  for (let c = 0; c < x.length; c++) left += x[c] * input[c];
-  let right = 0;
-  for (let c = 0; c < r.length; c++) {
-    const part = y[outputPlace(tensor, row, c, r.length)];
-    right += r[c] === '+' ? part : -part;
-  }
-  return { input: left, output: right };
+  const input = dot(x, trace.floats.subarray(off, off + x.length), bias ?? 0);
+  const output = [...r].reduce((sum, sign, column) => {
+    const y = trace.value(tensor.name, outputIndex(tensor, row, column));
+    return sum + (sign === '+' ? y : -y);
+  }, 0);
+  return { input, output };
 }
 
 function projected(trace, tensor, spread) {
@@ -94,17 +80,8 @@ function projected(trace, tensor, spread) {
     const { input, output } = projections(trace, tensor, row);
     return Math.abs(input - output);
   });
-  const index = worst === null ? null : tensor.op === 'heads' ? [0, worst, 0] : [worst, 0];
+  const index = worst === null ? null : outputIndex(tensor, worst, 0);
   return { name: tensor.name, kind: 'projected', most, worst: index, isRight: most <= ROUNDING * spread };
-}
-
-function indexOf(shape, place) {
-  const index = [];
-  for (let axis = shape.length - 1; axis >= 0; axis--) {
-    index.unshift(place % shape[axis]);
-    place = Math.floor(place / shape[axis]);
-  }
-  return index;
 }
 
 // Check everything, a slice at a time so that the page stays awake; tell of each state.
