@@ -394,14 +394,6 @@ function travel(station) {
   go({ station, depth: Math.min(2, state.depth) }, true);
 }
 
-function next() {
-  travel(state.station + 1);
-}
-
-function previous() {
-  travel(state.station - 1);
-}
-
 function unpin() {
   go({ pin: null, depth: state.depth === 3 ? 1 : state.depth });
 }
@@ -414,34 +406,38 @@ function by(key, amount) {
   };
 }
 
+// What buttons do, by their id; `data-key` says which keys do the same.
+const ACTIONS = {
+  back: by('t', -1),
+  forward: by('t', 1),
+  play,
+  force,
+  previous: () => travel(state.station - 1),
+  next: () => travel(state.station + 1),
+  'layer-less': by('layer', -1),
+  'layer-more': by('layer', 1),
+  'head-less': by('head', -1),
+  'head-more': by('head', 1),
+  depth1: () => go({ depth: 1 }),
+  depth2: () => go({ depth: 2 }),
+  depth3: () => go({ depth: 3 }),
+  unpin,
+  badge: () => $('check-dialog').showModal(),
+  help: () => $('key-dialog').showModal(),
+};
+
 function keydown(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || first('dialog[open]')) return;
   const field = event.target.closest('input, select, textarea');
   const isSliding = /^(Arrow|Home$|End$)/.test(event.key);
   if (field && (field.type !== 'range' || isSliding)) return;
-  const actions = {
-    ArrowLeft: by('t', -1),
-    ArrowRight: by('t', 1),
-    '[': by('layer', -1),
-    ']': by('layer', 1),
-    ',': by('head', -1),
-    '.': by('head', 1),
-    n: next,
-    p: previous,
-    1: () => go({ depth: 1 }),
-    2: () => go({ depth: 2 }),
-    3: () => go({ depth: 3 }),
-    Enter: () => go({ depth: 3 }),
-    f: force,
-    '?': () => $('key-dialog').showModal(),
-    Escape: unpin,
-    Backspace: on.hopBack,
-  };
-  if (!(event.key in actions)) return;
+  const button = first(`[data-key~="${CSS.escape(event.key)}"]`);
+  const action = event.key === 'Backspace' ? on.hopBack : ACTIONS[button?.id];
+  if (!action) return;
   if (event.key === 'Enter' && event.target.closest('a, button, summary')) return;
   if (event.key.startsWith('Arrow') && event.target.closest('.scroll, pre')) return;
   event.preventDefault();
-  actions[event.key]();
+  action();
 }
 
 async function fetchWeights({ name, column }) {
@@ -544,29 +540,11 @@ function wear(theme) {
 }
 
 function connect() {
-  const clicks = {
-    back: by('t', -1),
-    forward: by('t', 1),
-    play,
-    force,
-    previous,
-    next,
-    'layer-less': by('layer', -1),
-    'layer-more': by('layer', 1),
-    'head-less': by('head', -1),
-    'head-more': by('head', 1),
-    depth1: () => go({ depth: 1 }),
-    depth2: () => go({ depth: 2 }),
-    depth3: () => go({ depth: 3 }),
-    unpin,
-    badge: () => $('check-dialog').showModal(),
-    help: () => $('key-dialog').showModal(),
-    skip: (event) => {
-      event.preventDefault();
-      $('station').focus();
-    },
-  };
-  for (const [id, action] of Object.entries(clicks)) $(id).addEventListener('click', action);
+  for (const [id, action] of Object.entries(ACTIONS)) $(id).addEventListener('click', action);
+  $('skip').addEventListener('click', (event) => {
+    event.preventDefault();
+    $('station').focus();
+  });
   for (const button of all('dialog .close')) button.addEventListener('click', () => button.closest('dialog').close());
   $('scrubber').addEventListener('input', (event) => go({ t: Number(event.target.value) }));
   $('jump').addEventListener('change', (event) => travel(placeOf(event.target.value)));
