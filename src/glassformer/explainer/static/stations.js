@@ -63,7 +63,7 @@ export class View {
   }
 
   matrix(spec, isSmall = false) {
-    return matrix(spec, { depth: this.state.depth, pin: this.state.pin, on: this.on, say, small: isSmall });
+    return matrix(spec, { depth: this.state.depth, pin: this.state.pin, on: this.on, small: isSmall });
   }
 
   // One tensor, or one head of it, as a matrix.
