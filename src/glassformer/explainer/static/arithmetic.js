@@ -10,7 +10,7 @@ const SHOWN = 8; // summands by name; the others are one number
 const BY_SIZE = ['add', 'mean', 'rotate']; // operations whose largest operand is followed
 
 // What the largest part of a number comes from: the address to follow it back to, or null.
-export function largestPart(trace, told) {
+function largestPart(trace, told) {
   const real = (operand) => (operand?.address && trace.parse(operand.address) ? operand.address : null);
   if (told.terms) {
     return real(told.terms[0].factors[told.tensor.op === 'weighted_sum' ? 1 : 0]);

@@ -11,7 +11,7 @@ const ROUNDING = 2e-3;
 // Check one tensor: {name, kind, most, worst, isRight}. `most` is the largest difference, at the index `worst`.
 export function checkTensor(trace, tensor) {
   const stored = trace.data(tensor.name);
-  if (tensor.derived) return { name: tensor.name, kind: 'derived', most: 0, worst: null, isRight: true };
+  if (tensor.derived) return judged(tensor, 'derived', 1, 0);
   const spread = spreadOf(stored, tensor);
   if (isComputable(tensor.op)) return compared(tensor, 'recomputed', stored, compute(trace, tensor), spread);
   if (tensor.op === 'linear' || tensor.op === 'heads') {
@@ -20,7 +20,7 @@ export function checkTensor(trace, tensor) {
     }
     if (tensor.check) return projected(trace, tensor, spread);
   }
-  return { name: tensor.name, kind: 'given', most: 0, worst: null, isRight: true };
+  return judged(tensor, 'given', 1, 0);
 }
 
 // The recorded spread and not that of the numbers at hand: a large error would excuse itself.
@@ -32,8 +32,8 @@ function spreadOf(stored, tensor) {
   return most || 1;
 }
 
-// The largest of n differences, and where it is; what is not a number is infinitely wrong.
-function largest(n, difference) {
+// The largest of n differences, at the index `place(i)`; what is not a number is infinitely wrong.
+function judged({ name }, kind, spread, n, difference, place) {
   let [most, worst] = [0, null];
   for (let i = 0; i < n; i++) {
     const off = difference(i);
@@ -41,14 +41,12 @@ function largest(n, difference) {
     most = Number.isNaN(off) ? Infinity : off;
     worst = i;
   }
-  return { most, worst };
+  return { name, kind, most, worst: worst === null ? null : place(worst), isRight: most <= ROUNDING * spread };
 }
 
 function compared(tensor, kind, stored, expected, spread) {
   const difference = (i) => (stored[i] === expected[i] ? 0 : Math.abs(stored[i] - expected[i]));
-  const { most, worst } = largest(stored.length, difference);
-  const index = worst === null ? null : indexOf(tensor.shape, worst);
-  return { name: tensor.name, kind, most, worst: index, isRight: most <= ROUNDING * spread };
+  return judged(tensor, kind, spread, stored.length, difference, (i) => indexOf(tensor.shape, i));
 }
 
 function multiplied(trace, tensor) {
@@ -76,12 +74,12 @@ export function projections(trace, tensor, row) {
 }
 
 function projected(trace, tensor, spread) {
-  const { most, worst } = largest(trace.tensors.get(tensor.in[0]).shape[0], (row) => {
+  const [nRows] = trace.tensors.get(tensor.in[0]).shape;
+  const difference = (row) => {
     const { input, output } = projections(trace, tensor, row);
     return Math.abs(input - output);
-  });
-  const index = worst === null ? null : outputIndex(tensor, worst, 0);
-  return { name: tensor.name, kind: 'projected', most, worst: index, isRight: most <= ROUNDING * spread };
+  };
+  return judged(tensor, 'projected', spread, nRows, difference, (row) => outputIndex(tensor, row, 0));
 }
 
 // Check everything, a slice at a time so that the page stays awake; tell of each state.
@@ -103,13 +101,13 @@ export async function checkAll(trace, tell) {
 function checkSteps(trace) {
   if (!trace.has('out.logits')) return [];
   const { steps } = trace.document;
-  const { most, worst } = largest(steps.length, (t) => {
+  const spread = trace.tensors.get('out.logits').stats[3] || 1;
+  const difference = (t) => {
     const row = trace.row('out.logits', [t]);
     const known = steps[t].top.filter((word) => word.logit !== null);
     const logits = known.map((word) => Math.abs(row[word.id] - word.logit));
     return Math.max(Math.abs(logSumExp(row) - steps[t].lse), ...logits);
-  });
-  const isRight = most <= ROUNDING * (trace.tensors.get('out.logits').stats[3] || 1);
-  const index = worst === null ? null : [worst, steps[worst].chosen];
-  return [{ name: 'steps', kind: 'recomputed', most, worst: index, at: 'out.logits', isRight }];
+  };
+  const place = (t) => [t, steps[t].chosen];
+  return [{ ...judged({ name: 'steps' }, 'recomputed', spread, steps.length, difference, place), at: 'out.logits' }];
 }

@@ -6,7 +6,7 @@ import { checkAll } from './check.js';
 import { draw, formula, make, number, table } from './parts.js';
 import { readPalette } from './matrix.js';
 import { BOXES, homeOf, placeOf, stationFor, STATIONS } from './words.js';
-import { currentLanguage, KEYS, say, setLanguage, spoken } from './words.js';
+import { KEYS, language, say, setLanguage, spoken } from './words.js';
 import { drawStation, label, matching, pathOf, View } from './stations.js';
 import { arithmetic } from './arithmetic.js';
 
@@ -279,7 +279,7 @@ function renderChoices({ needs = [] }) {
 
 // Figure 1 of the paper as boxes, each with its address and its stations.
 function renderMap() {
-  if ($('map').dataset.language !== currentLanguage()) buildMap();
+  if ($('map').dataset.language !== language) buildMap();
   const view = new View(trace, state, on);
   for (const box of all('#map [data-part]')) {
     box.querySelector('code').textContent = box.dataset.part.replace(/^(enc|dec)\.\*/, (_, side) => view.at(side));
@@ -299,7 +299,6 @@ function renderMap() {
 
 function buildMap() {
   const { config } = trace;
-  const language = currentLanguage();
   const titleOf = (station) => `${station.number} ${stationFor(station, config).title}`;
   const stop = (station) => {
     const [title, slug] = [titleOf(station), station.slug];
@@ -511,7 +510,7 @@ function play() {
 }
 
 function words() {
-  document.documentElement.lang = currentLanguage();
+  document.documentElement.lang = language;
   for (const element of all('[data-say]')) element.textContent = say(element.dataset.say);
   for (const element of all('[data-label]')) {
     element.setAttribute('aria-label', say(element.dataset.label));
@@ -631,7 +630,7 @@ async function show(traceDocument) {
 
 async function begin() {
   setLanguage(setting('language') ?? (navigator.language.startsWith('fr') ? 'fr' : 'en'));
-  $('language').value = currentLanguage();
+  $('language').value = language;
   wear(setting('theme') ?? 'auto');
   words();
   connect();

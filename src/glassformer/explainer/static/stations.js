@@ -1,7 +1,7 @@
 // What each station shows. A station is a function from a view (the trace and where we are in it) to elements.
 
 import { digits, percent, whole } from './numbers.js';
-import { cosine, entropyOf, logSumExp, maximum, norm, range, softmaxOf, total } from './trace.js';
+import { average, cosine, entropyOf, logSumExp, maximum, norm, range, softmaxOf, total } from './trace.js';
 import { arcs, bars, draw, figure, link, make, number, table } from './parts.js';
 import { matrix } from './matrix.js';
 import { say, STATIONS } from './words.js';
@@ -765,8 +765,8 @@ function dots(view, side, names, now) {
   const words = view.words(side);
   const statsOf = (name, r) => {
     const row = view.trace.row(name, [r]);
-    const mean = total(row) / row.length;
-    return [mean, Math.sqrt(total(row, (x) => (x - mean) ** 2) / row.length)];
+    const mean = average(row);
+    return [mean, Math.sqrt(average(row, (x) => (x - mean) ** 2))];
   };
   const stats = words.map((_, r) => names.map((name) => statsOf(name, r)));
   const most = Math.max(...stats.flat().map(([mean, spread]) => Math.abs(mean) + spread));
@@ -789,7 +789,7 @@ function feedForward(view, side) {
   const row = view.now(side);
   const word = quoted(view.words(side)[row]);
   const active = trace.row(`${prefix}.active`, [row]);
-  const off = total(active, (x) => x <= 0) / active.length;
+  const off = average(active, (x) => x <= 0);
   const sorted = Array.from(active.keys()).sort((a, b) => active[b] - active[a]);
   const strongest = sorted.filter((c, n) => active[c] > 0 || n === 0).slice(0, 10);
   const rows = strongest.map((c) => {

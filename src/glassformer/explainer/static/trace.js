@@ -180,12 +180,6 @@ function erf(x) {
   return (2 / Math.sqrt(Math.PI)) * sum;
 }
 
-const ELEMENTWISE = {
-  relu: (x) => Math.max(0, x),
-  gelu: (x) => (x * (1 + erf(x / Math.SQRT2))) / 2,
-  silu: (x) => x / (1 + Math.exp(-x)),
-};
-
 // Operations that can be computed from what is in the document, without weights.
 export function isComputable(op) {
   return op in COMPUTE;
@@ -243,10 +237,8 @@ export function total(row, f = (x) => x) {
   return sum;
 }
 
-// One number for each row.
-function eachRow(x, nRows, f) {
-  const width = x.length / nRows;
-  return Float64Array.from({ length: nRows }, (_, r) => f(x.subarray(r * width, (r + 1) * width), r));
+export function average(row, f) {
+  return total(row, f) / row.length;
 }
 
 function perRow(width, x, f) {
@@ -256,9 +248,9 @@ function perRow(width, x, f) {
 }
 
 const COMPUTE = {
-  relu: mapped(ELEMENTWISE.relu),
-  gelu: mapped(ELEMENTWISE.gelu),
-  silu: mapped(ELEMENTWISE.silu),
+  relu: mapped((x) => Math.max(0, x)),
+  gelu: mapped((x) => (x * (1 + erf(x / Math.SQRT2))) / 2),
+  silu: mapped((x) => x / (1 + Math.exp(-x))),
   scale: (trace, tensor, x) => Float64Array.from(x, (value) => value * tensor.constants.factor),
   add: (trace, tensor, a, b) => Float64Array.from(a, (value, i) => value + b[i]),
   sinusoid: (trace, tensor) => filled(tensor.shape, (at, channel) => waveOf(tensor, at, channel).value),
@@ -291,10 +283,9 @@ const COMPUTE = {
     const { shape: split } = trace.tensors.get(context);
     return filled(shape, (row, channel) => trace.value(context, inHeads(split, row, channel)));
   },
-  mean: (trace, tensor, x) => eachRow(x, tensor.shape[0], (row) => total(row) / row.length),
-  variance(trace, tensor, x, mean) {
-    const spread = (row, r) => total(row, (value) => (value - mean[r]) ** 2) / row.length;
-    return eachRow(x, tensor.shape[0], spread);
+  mean: (trace, { shape, in: [x] }) => filled(shape, (r) => average(trace.row(x, [r]))),
+  variance(trace, { shape, in: [x] }, _, mean) {
+    return filled(shape, (r) => average(trace.row(x, [r]), (value) => (value - mean[r]) ** 2));
   },
   normalise(trace, tensor, x, mean, variance) {
     const row = (i) => Math.floor(i / tensor.shape[1]);

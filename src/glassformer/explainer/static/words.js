@@ -226,14 +226,10 @@ export const KEYS = [
   { key: ['Tab, arrows, Home, End', 'Tab, flèches, Début, Fin'], does: ['inside a matrix', 'dans une matrice'] },
 ];
 
-let language = 'en';
+export let language = 'en';
 
 export function setLanguage(name) {
   language = LANGUAGES.includes(name) ? name : 'en';
-}
-
-export function currentLanguage() {
-  return language;
 }
 
 // Of a phrase in all languages, the one in the page's language.
