@@ -2,7 +2,7 @@
 
 `stations.json` holds for each station its slug and number, where it stands on the map (`side`, `box`), the tensors
 that belong to it (`home`) and those that the terminal shows (`tensors`, if not the same), the pickers it uses (`needs`,
-if any), its formula, and its words as pairs of English and French. `*` stands for one part of an address, such as a layer.
+if any), its formula, and its words, each in English and French. `*` stands for one part of an address, such as a layer.
 `variants` change a station for models with other positions.
 """
 

@@ -143,11 +143,7 @@ def show(console: Console, renderable: RenderableType, *, wrap: bool = True) -> 
 
 def legible(text: str, encoding: str) -> str:
     """Replace each character that `encoding` lacks by the nearest one it has."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return "".join(_nearest(character, encoding) for character in text)
-    return text
+    return "".join(_nearest(character, encoding) for character in text)
 
 
 def _nearest(character: str, encoding: str) -> str:
