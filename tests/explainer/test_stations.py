@@ -19,7 +19,7 @@ STATIONS: Final[list[dict[str, Any]]] = TABLE["stations"]
 
 def patterns(station: dict[str, Any]) -> list[re.Pattern[str]]:
     """Return the homes of a station as patterns."""
-    return [re.compile(re.escape(home).replace(r"\*", r"[^.]+")) for home in station["home"]]
+    return [re.compile(re.escape(home).replace(r"\*", r"[^.]+")) for home in station.get("home", ())]
 
 
 def test_slugs_and_numbers_are_unique() -> None:

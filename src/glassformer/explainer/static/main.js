@@ -398,11 +398,9 @@ function unpin() {
 }
 
 function by(key, amount) {
-  return () => {
-    const changes = {};
-    changes[key] = state[key] + amount;
-    go(changes);
-  };
+  return () => go({
+    [key]: state[key] + amount
+  });
 }
 
 // What buttons do, by their id; `data-key` says which keys do the same.

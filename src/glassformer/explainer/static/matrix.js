@@ -82,15 +82,11 @@ function largestSize({ rows, columns, value }) {
   return maximum([0, ...sizes.filter(Number.isFinite)]);
 }
 
-// Where an address lies in the matrix; places are searched by the address itself, so any order of axes will do.
+// Where an address lies in the matrix; rows are searched by the address itself, so any order of axes will do.
 function pinned(spec, pin) {
-  if (!pin) return null;
-  for (let r = 0; r < spec.rows.length; r++) {
-    if (spec.address(r, 0).replace(/\d+\]$/, '') !== pin.replace(/\d+\]$/, '')) continue;
-    const column = Number(/(\d+)\]$/.exec(pin)?.[1]);
-    if (column < spec.columns.length && spec.address(r, column) === pin) return [r, column];
-  }
-  return null;
+  const column = Number(/(\d+)\]$/.exec(pin)?.[1]);
+  const row = spec.rows.findIndex((_, r) => column < spec.columns.length && spec.address(r, column) === pin);
+  return row < 0 ? null : [row, column];
 }
 
 function gridProperties(spec, nRows, nColumns) {

@@ -341,7 +341,6 @@ export const DRAW = {
       lang: view.lang('tgt'),
       value: open[n],
       address: `softmax(${scaled})[${n}]`,
-      text: percent(open[n]),
       className: n > row && 'later',
       note: n > row ? '−∞' : percent(shares[n]),
     }));
@@ -350,7 +349,7 @@ export const DRAW = {
       tabs(view, prefix, ATTENTION),
       view.beside(view.tensor(`${prefix}.weights`, { title: 'a' }),
         view.tensor(`${prefix}.masked`, { title: 'm' })),
-      figure(say('ghost'), bars(ghost, { full: 1, className: 'ghost' })),
+      figure(say('ghost'), bars(ghost, { full: 1, className: 'ghost', write: percent })),
       figure('k, v', chips(view, 'tgt', view.target, since, upTo(row))),
     ];
   },
@@ -379,11 +378,9 @@ export const DRAW = {
   'decoder-add-norm-2': (view) => addNorm(view, 'dec', 2),
 
   'decoder-feed-forward'(view) {
-    const out = feedForward(view, 'dec');
-    const { main, summary } = view;
-    const after = main ? addNorm(view, 'dec', 3) : [];
-    Object.assign(view, { main, summary });
-    return [...out, ...after];
+    const after = addNorm(view, 'dec', 3);
+    const network = feedForward(view, 'dec'); // last, to explain a number of its own
+    return view.main ? [...network, ...after] : network;
   },
 
   linear(view) {
@@ -658,7 +655,6 @@ function mixture(view, { prefix, row, shares, keys }) {
     lang: view.lang(keys),
     value: shares[n],
     address: where('weights', row, n),
-    text: percent(shares[n]),
   }));
   view.shown.add(`${prefix}.context`);
   return [
@@ -671,7 +667,7 @@ function mixture(view, { prefix, row, shares, keys }) {
       value: (r, c) => (isSum(r) ? context[c] : shares[r] * values[r][c]),
       address: (r, c) => (isSum(r) ? where('context', row, c) : `${where('weights', row, r)}*${where('v', r, c)}`),
     }),
-    figure(say('share'), bars(rows, { full: 1 })),
+    figure(say('share'), bars(rows, { full: 1, write: percent })),
     view.tensor(`${prefix}.context`, { title: 'c', isStrip: true }),
   ];
 }
@@ -832,13 +828,12 @@ function chances(view) {
     lang: view.lang('tgt'),
     value: shares[id],
     address: `${name},${id}]`,
-    text: percent(shares[id]),
     className: id === step.chosen && 'chosen',
   }));
-  rows.push({ label: say('tail'), value: rest, address: `sum(other(${name}]))`, text: percent(rest) });
+  rows.push({ label: say('tail'), value: rest, address: `sum(other(${name}]))` });
   view.on.summarise(say('certain', label(step.top[0]), percent(shares[step.top[0].id])));
   return [
-    bars(rows, { full: maximum(shares) }),
+    bars(rows, { full: maximum(shares), write: percent }),
     facts({
       [`${say('entropy')}, ${say('bits')}`]: number(entropyOf(shares), `entropy(${name}])`),
       'log Σ exp': number(logSumExp(changed), `logsumexp(out.logits[${t}])`),

@@ -13,18 +13,10 @@ export async function openTrace(document) {
 }
 
 async function unpack(blob) {
-  const bytes = fromBase64(blob.data);
+  const bytes = Uint8Array.fromBase64?.(blob.data) ?? Uint8Array.from(atob(blob.data), (one) => one.charCodeAt());
   if (!blob.encoding.includes('deflate')) return new Float32Array(bytes.buffer);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   return new Float32Array(await new Response(stream).arrayBuffer());
-}
-
-function fromBase64(text) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const letters = atob(text);
-  const bytes = new Uint8Array(letters.length);
-  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
-  return bytes;
 }
 
 export class Trace {
@@ -84,11 +76,10 @@ export class Trace {
   }
 
   address(name, index) {
-    const tensor = this.tensors.get(name);
-    if (tensor.axes[0] !== 'head') return index.length ? `${name}[${index.join(',')}]` : name;
-    const dot = name.lastIndexOf('.');
-    const rest = index.slice(1);
-    return `${name.slice(0, dot)}.h${index[0]}${name.slice(dot)}${rest.length ? `[${rest.join(',')}]` : ''}`;
+    const hasHeads = this.tensors.get(name).axes[0] === 'head';
+    const whole = hasHeads ? name.replace(/\.(?=\w+$)/, `.h${index[0]}.`) : name;
+    const rest = hasHeads ? index.slice(1) : index;
+    return rest.length ? `${whole}[${rest.join(',')}]` : whole;
   }
 
   // A row of a tensor as numbers: the last axis, everything before it fixed.

@@ -254,7 +254,7 @@ export function placeOf(name) {
 }
 
 // The place of the station that a tensor belongs to; `*` in a pattern is one part of the address.
-const HOMES = STATIONS.flatMap(({ home }, place) => home.map((pattern) => {
+const HOMES = STATIONS.flatMap(({ home = [] }, place) => home.map((pattern) => {
   const escaped = pattern.replaceAll('.', '\\.').replaceAll('*', '[^.]+');
   return [new RegExp(`^${escaped}$`), place];
 }));
