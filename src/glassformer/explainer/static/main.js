@@ -36,7 +36,7 @@ const on = {
     go({ node: n, t: Math.max(0, Math.min(trace.nSteps - 1, node.t)) });
     first('.tree .node.chosen')?.focus();
   },
-  traceNode: (n) => (LIVE ? ask({ node: n }) : tell(say('needsLive'))),
+  traceNode: (node) => ask({ node }),
   summarise,
   hopBack: () => {
     const [pin, trail] = [state.trail.at(-1), state.trail.slice(0, -1)];
@@ -447,7 +447,8 @@ async function fetchWeights({ name, column }) {
 
 // Ask the live server for another translation: another sentence, forced words, another hypothesis.
 async function ask(wish) {
-  tell(say('working'));
+  tell(say(LIVE ? 'working' : 'needsLive'));
+  if (!LIVE) return;
   document.body.classList.add('busy');
   try {
     const { src, forced } = trace?.document.run ?? { src: '', forced: [] };
@@ -474,8 +475,7 @@ function force() {
   const field = make('input', { type: 'search', id: 'force-word', autocomplete: 'off' });
   const choose = (forced) => () => {
     $('force-dialog').close();
-    if (LIVE) ask({ forced });
-    else tell(say('needsLive'));
+    ask({ forced });
   };
   const kept = run.forced.filter(([t]) => t < state.t);
   const option = (id) => make('button', {

@@ -309,10 +309,14 @@ function reader(trace, name) {
   return { at, row, address: (index) => trace.address(name, index) };
 }
 
+export function bySize(list) {
+  return [...list].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+}
+
 // A sum of products, the largest first; `summands` says what they are counted by.
 function summed(pairs, summands, extra = []) {
   const terms = pairs.map(([a, b], at) => ({ at, value: a.value * b.value, factors: [a, b] }));
-  return { terms: terms.sort((a, b) => Math.abs(b.value) - Math.abs(a.value)), summands, extra };
+  return { terms: bySize(terms), summands, extra };
 }
 
 function root(factor) {
