@@ -33,11 +33,6 @@ class Term(NamedTuple):
     operands: tuple[Operand, ...]
     written: str  # as arithmetic
 
-    @property
-    def recorded(self) -> Operand | None:
-        """Return the first operand that the model computed, if any."""
-        return next((operand for operand in self.operands if operand.address is not None), None)
-
 
 class Cell(NamedTuple):
     """A number and how it was computed."""
@@ -64,7 +59,8 @@ def explain_cell(trace: Trace, address: str) -> Cell:
     index = _index(address, entry)
     parts = CELLS[entry.operation](_Place(trace, entry, index))
     terms = tuple(_strongest_first(parts.terms))
-    back = parts.back or next((term.recorded for term in terms if term.recorded is not None), None)
+    recorded = (operand for term in terms for operand in term.operands if operand.address is not None)
+    back = parts.back or next(recorded, None)
     result = entry.value[(0, *index)].item()
     where = address_of(entry, index)
     return Cell(where, entry.operation, parts.formula, parts.numbers, terms, result, parts.n_summed, back, entry.code)

@@ -3,33 +3,25 @@
 // What needs no weights is recomputed. A linear map is recomputed where its weights travelled; elsewhere its stored
 // projection must agree: x·(Wᵀr) + b·r = y·r, with r of signs, so that no number can hide behind a small factor.
 
-import { compute, dot, filled, indexOf, inHeads, isComputable, logSumExp, sourceOf } from './trace.js';
+import { compute, dot, filled, indexOf, inHeads, isComputable, logSumExp, maximum, sourceOf } from './trace.js';
 
 // What rounding may do, as a share of the tensor's standard deviation; an error of a hundredth of it is seen.
 const ROUNDING = 2e-3;
 
 // Check one tensor: {name, kind, most, worst, isRight}. `most` is the largest difference, at the index `worst`.
 export function checkTensor(trace, tensor) {
-  const stored = trace.data(tensor.name);
   if (tensor.derived) return judged(tensor, 'derived', 1, 0);
-  const spread = spreadOf(stored, tensor);
-  if (isComputable(tensor.op)) return compared(tensor, 'recomputed', stored, compute(trace, tensor), spread);
-  if (tensor.op === 'linear' || tensor.op === 'heads') {
-    if (trace.document.weights?.[tensor.name]) {
-      return compared(tensor, 'weights', stored, multiplied(trace, tensor), spread);
-    }
-    if (tensor.check) return projected(trace, tensor, spread);
-  }
+  if (isComputable(tensor.op)) return compared(trace, tensor, 'recomputed', compute(trace, tensor));
+  if (trace.document.weights?.[tensor.name]) return compared(trace, tensor, 'weights', multiplied(trace, tensor));
+  if (tensor.check) return projected(trace, tensor);
   return judged(tensor, 'given', 1, 0);
 }
 
 // The recorded spread and not that of the numbers at hand: a large error would excuse itself.
-function spreadOf(stored, tensor) {
+function spreadOf(trace, tensor) {
   const recorded = tensor.stats?.[3];
   if (recorded > 0 && Number.isFinite(recorded)) return recorded;
-  let most = 0;
-  for (const x of stored) most = Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most;
-  return most || 1;
+  return maximum([0, ...trace.data(tensor.name).map(Math.abs).filter(Number.isFinite)]) || 1;
 }
 
 // The largest of n differences, at the index `place(i)`; what is not a number is infinitely wrong.
@@ -44,9 +36,11 @@ function judged({ name }, kind, spread, n, difference, place) {
   return { name, kind, most, worst: worst === null ? null : place(worst), isRight: most <= ROUNDING * spread };
 }
 
-function compared(tensor, kind, stored, expected, spread) {
+function compared(trace, tensor, kind, expected) {
+  const stored = trace.data(tensor.name);
   const difference = (i) => (stored[i] === expected[i] ? 0 : Math.abs(stored[i] - expected[i]));
-  return judged(tensor, kind, spread, stored.length, difference, (i) => indexOf(tensor.shape, i));
+  const place = (i) => indexOf(tensor.shape, i);
+  return judged(tensor, kind, spreadOf(trace, tensor), stored.length, difference, place);
 }
 
 function multiplied(trace, tensor) {
@@ -73,13 +67,14 @@ export function projections(trace, tensor, row) {
   return { input, output };
 }
 
-function projected(trace, tensor, spread) {
+function projected(trace, tensor) {
   const [nRows] = trace.tensors.get(tensor.in[0]).shape;
   const difference = (row) => {
     const { input, output } = projections(trace, tensor, row);
     return Math.abs(input - output);
   };
-  return judged(tensor, 'projected', spread, nRows, difference, (row) => outputIndex(tensor, row, 0));
+  const place = (row) => outputIndex(tensor, row, 0);
+  return judged(tensor, 'projected', spreadOf(trace, tensor), nRows, difference, place);
 }
 
 // Check everything, a slice at a time so that the page stays awake; tell of each state.
