@@ -33,11 +33,6 @@ class Term(NamedTuple):
     operands: tuple[Operand, ...]
     written: str  # as arithmetic
 
-    @property
-    def recorded(self) -> Operand | None:
-        """Return the first operand that the model computed, if any."""
-        return next((operand for operand in self.operands if operand.address is not None), None)
-
 
 class Cell(NamedTuple):
     """A number and how it was computed."""
@@ -64,7 +59,8 @@ def explain_cell(trace: Trace, address: str) -> Cell:
     index = _index(address, entry)
     parts = CELLS[entry.operation](_Place(trace, entry, index))
     terms = tuple(_strongest_first(parts.terms))
-    back = parts.back or next((term.recorded for term in terms if term.recorded is not None), None)
+    recorded = (operand for term in terms for operand in term.operands if operand.address is not None)
+    back = parts.back or next(recorded, None)
     result = entry.value[(0, *index)].item()
     where = address_of(entry, index)
     return Cell(where, entry.operation, parts.formula, parts.numbers, terms, result, parts.n_summed, back, entry.code)
@@ -163,10 +159,6 @@ def _product(*operands: Operand) -> Term:
     return Term(value, operands, " × ".join(number(operand.value) for operand in operands))
 
 
-def _single(operand: Operand) -> Term:
-    return Term(operand.value, (operand,), number(operand.value))
-
-
 def _summed(formula: str, terms: Sequence[Term], numbers: str = "{}", back: Operand | None = None) -> _Parts:
     """Write a sum into `numbers`, the strongest terms first and the rest as one number."""
     ordered = _strongest_first(terms)
@@ -195,7 +187,7 @@ def _gather(place: _Place) -> _Parts:
 def _rows(place: _Place) -> _Parts:
     position, channel = place.position, place.where[1]
     weight = _constant(f"P[{position},{channel}]", place.constant("table")[position, channel])
-    return _Parts(f"P[{position}, {channel}]", number(weight.value), [_single(weight)])
+    return _Parts(f"P[{position}, {channel}]", number(weight.value), [_product(weight)])
 
 
 def _sinusoid(place: _Place) -> _Parts:
@@ -228,20 +220,13 @@ def _scale(place: _Place) -> _Parts:
 
 
 def _add(place: _Place) -> _Parts:
-    terms = [_single(place.input(which, *place.where)) for which in (0, 1)]
+    terms = [_product(place.input(which, *place.where)) for which in (0, 1)]
     return _Parts(" + ".join(term.operands[0].name for term in terms), " + ".join(t.written for t in terms), terms)
 
 
 def _linear(place: _Place) -> _Parts:
-    return _map(place, place.where[0], place.where[1])
-
-
-def _heads(place: _Place) -> _Parts:
-    head, position, channel = place.where
-    return _map(place, position, head * place.entry.shape[2] + channel)
-
-
-def _map(place: _Place, position: int, column: int) -> _Parts:
+    head, position, channel = (0, *place.where)[-3:]
+    column = head * place.entry.shape[-1] + channel  # in the weights, heads lie side by side
     row = place.constant("weight")[column].tolist()
     inputs = place.row(0, position)
     terms = [_product(Operand(f"W[{column},{i}]", row[i], None), operand) for i, operand in enumerate(inputs)]
@@ -250,7 +235,7 @@ def _map(place: _Place, position: int, column: int) -> _Parts:
         return parts
     bias = _constant(f"b[{column}]", place.constant("bias")[column])
     formula, numbers = f"{bias.name} + {parts.formula}", f"{number(bias.value)} + {parts.numbers}"
-    return parts._replace(formula=formula, numbers=numbers, terms=[*terms, _single(bias)])
+    return parts._replace(formula=formula, numbers=numbers, terms=[*terms, _product(bias)])
 
 
 def _matmul_t(place: _Place) -> _Parts:
@@ -269,7 +254,7 @@ def _weighted_sum(place: _Place) -> _Parts:
 def _mask(place: _Place) -> _Parts:
     score = place.own
     if place.value > -math.inf:
-        return _Parts(f"{score.name}, which may be attended to", number(score.value), [_single(score)])
+        return _Parts(f"{score.name}, which may be attended to", number(score.value), [_product(score)])
     return _Parts("minus infinity: masked out", "-inf", [Term(-math.inf, (score,), "-inf")])
 
 
@@ -297,11 +282,11 @@ def _concat(place: _Place) -> _Parts:
     position, channel = place.where
     head, inner = divmod(channel, place.trace.entries[place.entry.inputs[0]].shape[2])
     own = place.input(0, head, position, inner)
-    return _Parts(f"head {head}, {own.name}", number(own.value), [_single(own)])
+    return _Parts(f"head {head}, {own.name}", number(own.value), [_product(own)])
 
 
 def _mean(place: _Place) -> _Parts:
-    terms = [_single(x) for x in place.row(0, place.where[0])]
+    terms = [_product(x) for x in place.row(0, place.where[0])]
     return _summed(f"Σᵢ xᵢ / {len(terms)}", terms, f"({{}}) / {len(terms)}")
 
 
@@ -327,13 +312,13 @@ def _affine(place: _Place) -> _Parts:
     gamma, beta = (_constant(f"{name}[{channel}]", place.constant(name)[channel]) for name in ("gamma", "beta"))
     scaled = _product(gamma, place.own)
     formula = f"{gamma.name} × {place.own.name} + {beta.name}"
-    return _Parts(formula, f"{scaled.written} + {number(beta.value)}", [scaled, _single(beta)])
+    return _Parts(formula, f"{scaled.written} + {number(beta.value)}", [scaled, _product(beta)])
 
 
 def _pointwise(function: str) -> Callable[[_Place], _Parts]:
     """Explain an operation that maps each number x by itself."""
     return lambda place: _Parts(
-        function.format(x=place.own.name), function.format(x=number(place.own.value)), [_single(place.own)]
+        function.format(x=place.own.name), function.format(x=number(place.own.value)), [_product(place.own)]
     )
 
 
@@ -344,7 +329,7 @@ CELLS: Final[dict[str, Callable[[_Place], _Parts]]] = {
     "gather": _gather,
     "gelu": _pointwise("{x} × (1 + erf({x} / sqrt(2))) / 2"),
     "given": _given,
-    "heads": _heads,
+    "heads": _linear,
     "linear": _linear,
     "log_softmax": _log_softmax,
     "mask": _mask,

@@ -255,11 +255,12 @@ def _run(subject: Subject) -> Document:
     recording, translation = subject.recording, subject.translation
     tree = recording.tree
     shown, engine = tree.nodes[recording.node], subject.engine
+    scores = None if subject.reference is None else measure([translation], [subject.reference])
     return {
         "src": subject.text,
         "tgt": translation,
         "reference": subject.reference,
-        "reference_scores": None if subject.reference is None else _scores(translation, subject.reference),
+        "reference_scores": scores and {name: scores[name].value for name in ("BLEU", "chrF")},
         "decode": recording.search.model_dump(mode="json"),
         "ended": shown.token == EOS,
         "score": shown.score,
@@ -269,11 +270,6 @@ def _run(subject: Subject) -> Document:
         "engine": None if engine is None else {**engine._asdict(), "same": engine.text == translation},
         "forced": [list(pair) for pair in sorted(recording.forced.items())],
     }
-
-
-def _scores(translation: str, reference: str) -> Document:
-    scores = measure([translation], [reference])
-    return {name: scores[name].value for name in ("BLEU", "chrF")}
 
 
 def _tokens(subject: Subject) -> Document:

@@ -175,11 +175,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Translate a sentence."""
         if not self._is_allowed(needs_token=True):
             return
+        length = self.headers.get("Content-Length", "")
         if urlsplit(self.path).path != "/api/trace":
             self._refuse(HTTPStatus.NOT_FOUND, "not found")
-            return
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
+        elif not (length.isascii() and length.isdigit()):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "Content-Length is missing or not a number")
         elif int(length) > _MOST_BYTES:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request is larger than {_MOST_BYTES:,} bytes")

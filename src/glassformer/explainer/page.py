@@ -11,6 +11,7 @@ from typing import Final
 from glassformer.explainer.document import Document
 from glassformer.explainer.stations import stations_json
 
+_STATIC: Final = files("glassformer.explainer").joinpath("static")
 _STYLE: Final = re.compile(r'<link rel="stylesheet" href="([\w.-]+)">')
 _PRELOAD: Final = re.compile(r'\s*<link rel="modulepreload" href="([\w.-]+)">')
 _MODULE: Final = re.compile(r'<script type="module" src="([\w.-]+)"></script>')
@@ -52,14 +53,12 @@ def live_index() -> str:
 @cache
 def static_names() -> frozenset[str]:
     """Return the names of the page's files."""
-    return frozenset(
-        file.name for file in files("glassformer.explainer").joinpath("static").iterdir() if file.is_file()
-    )
+    return frozenset(file.name for file in _STATIC.iterdir() if file.is_file())
 
 
 def static_file(name: str) -> bytes:
     """Read one of the page's files."""
-    return files("glassformer.explainer").joinpath("static", name).read_bytes()
+    return _STATIC.joinpath(name).read_bytes()
 
 
 def _index() -> str:

@@ -1,9 +1,9 @@
 """The stations of a walk through the model, from the table that the page and the terminal share.
 
 `stations.json` holds for each station its slug and number, where it stands on the map (`side`, `box`), the tensors
-that belong to it (`home`) and those that the terminal shows (`tensors`, if not the same), the pickers it uses (`needs`,
-if any), its formula, and its words in English and French. `*` stands for one part of an address, such as a layer.
-`variants` change a station for models with other positions.
+that belong to it (`home`, if any) and those that the terminal shows (`tensors`, if not the same), the pickers it uses
+(`needs`, if any), its formula, and its words, each in English and French. `*` stands for one part of an address, such
+as a layer. `variants` change a station for models with other positions.
 """
 
 from __future__ import annotations
@@ -39,5 +39,6 @@ def stations(positions: str = "") -> dict[str, Station]:
 
 
 def _station(entry: dict[str, Any], positions: str) -> Station:
-    words = entry["en"] | entry.get("variants", {}).get(positions, {}).get("en", {})
-    return Station(entry["slug"], entry["number"], tuple(entry.get("tensors", entry["home"])), **words)
+    told = entry | entry.get("variants", {}).get(positions, {})
+    words = {name: told[name][0] for name in ("title", "idea", "words", "slip") if name in told}
+    return Station(entry["slug"], entry["number"], tuple(entry.get("tensors", entry.get("home", ()))), **words)

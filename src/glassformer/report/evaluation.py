@@ -37,12 +37,8 @@ def _figures(evaluations: Sequence[Evaluation]) -> Iterator[tuple[str, list[str]
         yield "perplexity", ["" if e.perplexity is None else f"{e.perplexity:.3f}" for e in evaluations]
         yield "sentences/s", ["" if speed is None else f"{speed:.1f}" for speed in speeds]
         yield "engine", [e.engine for e in evaluations]
-    for name, counts in {
-        "cut off": [e.n_cut_off for e in evaluations],
-        "looped": [e.n_looped for e in evaluations],
-    }.items():
-        if any(counts):
-            yield name, [*map(str, counts)]
+    failures = {"cut off": [e.n_cut_off for e in evaluations], "looped": [e.n_looped for e in evaluations]}
+    yield from ((name, [*map(str, counts)]) for name, counts in failures.items() if any(counts))
 
 
 def comparison_html(

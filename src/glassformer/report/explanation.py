@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 import torch
 from rich.cells import cell_len
@@ -162,24 +162,13 @@ def _tensor(entry: Entry, subject: Subject, width: int, *, is_drawn: bool) -> It
         yield Text(f"This is what {reader} reads.")
     n_columns = _N_COLUMNS
     if is_drawn:
-        picture = _picture(entry, subject, width - 2)
-        n_columns = len(picture.columns)
-        yield Padding(heat_map(picture.values, picture.rows, picture.columns), (1, 0, 0, 2))
-        yield Padding(Text(picture.caption, style="dim"), (0, 0, 0, 2))
+        picture, n_columns = _picture(entry, subject, width - 2)
+        yield Padding(picture, (1, 0, 0, 2))
     yield Padding(_cell(explain_cell(subject.recording.trace, _strongest(entry, subject, n_columns))), (1, 0, 0, 2))
 
 
-class _Picture(NamedTuple):
-    """A heat map: the part of a tensor that fits, and a caption."""
-
-    values: list[list[float]]
-    rows: Sequence[str]
-    columns: Sequence[str]
-    caption: str
-
-
-def _picture(entry: Entry, subject: Subject, width: int) -> _Picture:
-    """Return the numbers of a tensor's first head, as far as they fit; masked cells stay blank."""
+def _picture(entry: Entry, subject: Subject, width: int) -> tuple[RenderableType, int]:
+    """Draw a tensor's first head, as many columns as fit, and return their number; masked cells stay blank."""
     value, axes, caption = entry.value[0], entry.axes, ""
     if axes[0] == "head":
         caption, value, axes = f"head 0 of {len(value)}, ", value[0], axes[1:]
@@ -196,7 +185,8 @@ def _picture(entry: Entry, subject: Subject, width: int) -> _Picture:
     caption += (
         f"rows: {_AXES[axes[0]]}; columns: {_AXES[axes[1]]}{part}; from {drawn.min():.3g} ·· to {drawn.max():.3g} ██"
     )
-    return _Picture(shown.tolist(), rows, names[:n_columns], caption)
+    heat = heat_map(shown.tolist(), rows, names[:n_columns])
+    return Group(heat, Text(caption, style="dim")), shown.size(1)
 
 
 def _labels(axis: str, subject: Subject) -> list[str]:

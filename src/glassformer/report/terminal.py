@@ -47,8 +47,9 @@ def heat_map(
     The limits default to the extremes of the matrix; values that are not finite stay blank. `ends` says what the
     two limits mean, in a legend below.
     """
-    low, high = _limits(values, low, high)
-    sign = " " if any(-math.inf < value < 0 for row in values for value in row) else "-"
+    finite = [value for row in values for value in row if math.isfinite(value)] or [0.0]
+    low, high = min(finite) if low is None else low, max(finite) if high is None else high
+    sign = " " if min(finite) < 0 else "-"
     cells = [[_cell(value, _shade(value, low, high), digits, sign) for value in row] for row in values]
     width = max([2, *map(cell_len, chain(columns, *cells))])
     margin = max(map(cell_len, rows), default=0) + 1
@@ -143,11 +144,7 @@ def show(console: Console, renderable: RenderableType, *, wrap: bool = True) -> 
 
 def legible(text: str, encoding: str) -> str:
     """Replace each character that `encoding` lacks by the nearest one it has."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return "".join(_nearest(character, encoding) for character in text)
-    return text
+    return "".join(_nearest(character, encoding) for character in text)
 
 
 def _nearest(character: str, encoding: str) -> str:
@@ -156,11 +153,6 @@ def _nearest(character: str, encoding: str) -> str:
     except UnicodeEncodeError:
         return _ASCII.get(character, "?")
     return character
-
-
-def _limits(values: Sequence[Sequence[float]], low: float | None, high: float | None) -> tuple[float, float]:
-    finite = [value for row in values for value in row if math.isfinite(value)] or [0.0]
-    return (min(finite) if low is None else low, max(finite) if high is None else high)
 
 
 def _cell(value: float, shade: str, digits: int | None, sign: str) -> str:

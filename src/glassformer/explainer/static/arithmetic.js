@@ -1,7 +1,7 @@
 // One number, taken apart: its formula with the numbers filled in, its operands to follow, its summands as bars.
 
 import { digits } from './numbers.js';
-import { explainCell } from './trace.js';
+import { bySize, explainCell } from './trace.js';
 import { projections } from './check.js';
 import { link, make, number, track } from './parts.js';
 import { say } from './words.js';
@@ -10,38 +10,33 @@ const SHOWN = 8; // summands by name; the others are one number
 const BY_SIZE = ['add', 'mean', 'rotate']; // operations whose largest operand is followed
 
 // What the largest part of a number comes from: the address to follow it back to, or null.
-export function largestPart(trace, told) {
+function largestPart(trace, told) {
   const real = (operand) => (operand?.address && trace.parse(operand.address) ? operand.address : null);
-  if (told.terms) {
-    return real(told.terms[0].factors[told.tensor.op === 'weighted_sum' ? 1 : 0]);
-  }
-  const bySize = [...told.operands].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  return real(told.wants || BY_SIZE.includes(told.tensor.op) ? bySize[0] : told.operands[0]);
+  if (told.terms) return real(told.terms[0].factors[told.tensor.op === 'weighted_sum' ? 1 : 0]);
+  return real((told.wants || BY_SIZE.includes(told.tensor.op) ? bySize(told.operands) : told.operands)[0]);
 }
 
 export function arithmetic(trace, address, { names, trail, on }) {
   const found = trace.parse(address);
   const told = explainCell(trace, found.name, found.index);
-  const body = make('section.arithmetic', { 'aria-label': say('arithmetic') });
-  if (trail.length) {
-    body.append(make('nav.trail', { 'aria-label': say('trail') },
+  const operation = trace.document.operations?.[told.tensor.op];
+  const result = number(told.value, address, undefined, { className: 'result', id: 'explained' });
+  const shown = told.terms || told.wants ? [] : told.operands.slice(0, SHOWN);
+  const next = largestPart(trace, told);
+  const element = make('section.arithmetic', { 'aria-label': say('arithmetic') },
+    trail.length > 0 && make('nav.trail', { 'aria-label': say('trail') },
       make('span', say('trail')),
       trail.map((one) => make('a', { href: `#${one}` }, one)),
-      make('button', { type: 'button', onclick: on.hopBack }, say('hopBack'))));
-  }
-  const result = number(told.value, address, undefined, { className: 'result', id: 'explained' });
-  body.append(make('h3', make('code', address), ' = ', result));
-  const operation = trace.document.operations?.[told.tensor.op];
-  body.append(make('p.hint', make('code', told.tensor.op), operation ? ` ${operation.says}` : ''));
-  if (told.note) body.append(make('p', say(told.note)));
-  if (told.equation) body.append(equation(trace, told.equation, told));
-  if (told.terms) body.append(...summands(trace, told, names));
-  if (told.wants) body.append(...withoutWeights(trace, told, on));
-  const next = largestPart(trace, told);
-  const shown = told.terms || told.wants ? [] : told.operands.slice(0, SHOWN);
-  if (shown.length) body.append(origins(trace, shown, told.operands.length > SHOWN));
-  if (next) body.append(make('p', make('a.button.follow', { href: `#${next}` }, `↩ ${say('follow')}`)));
-  return { element: body, operands: told.operands.map((operand) => operand.address) };
+      make('button', { type: 'button', onclick: on.hopBack }, say('hopBack'))),
+    make('h3', make('code', address), ' = ', result),
+    make('p.hint', make('code', told.tensor.op), operation ? ` ${operation.says}` : ''),
+    told.note && make('p', say(told.note)),
+    told.equation && equation(trace, told.equation, told),
+    told.terms && summands(trace, told, names),
+    told.wants && withoutWeights(trace, told, on),
+    shown.length > 0 && origins(trace, shown, told.operands.length > SHOWN),
+    next && make('p', make('a.button.follow', { href: `#${next}` }, `↩ ${say('follow')}`)));
+  return { element, operands: told.operands.map((operand) => operand.address) };
 }
 
 function origins(trace, operands, isPart) {
@@ -75,7 +70,7 @@ function summands(trace, told, names) {
   const product = (term) => term.factors.map((factor) => factor.address).join('*');
   const written = ({ factors: [a, b] }) => line(trace, [a, ' × ', b]);
   const rows = top.map((term) => make('li',
-    make('span.label', names(told.summands, Number(term.label))),
+    make('span.label', names(told.summands, term.at)),
     make('span.equation', written(term), ' = ', number(term.value, product(term))),
     track(term.value / most)));
   const parts = top.flatMap((term, n) => [n ? ' + ' : '', { value: term.value, address: product(term) }]);
@@ -87,7 +82,7 @@ function summands(trace, told, names) {
   return [
     make('p', say('sumOf', told.terms.length)),
     make('ul.bars.signed.terms', rows),
-    ...(legend.length ? [make('p.hint', legend.join(' · '))] : []),
+    legend.length > 0 && make('p.hint', legend.join(' · ')),
     equation(trace, parts, told),
   ];
 }
@@ -96,15 +91,14 @@ function summands(trace, told, names) {
 function withoutWeights(trace, told, on) {
   if (on.weights) {
     on.weights(told.wants);
-    return [make('p.hint', say('askWeights'))];
+    return make('p.hint', say('askWeights'));
   }
-  const out = [];
-  if (told.tensor.check) {
-    const { input, output } = projections(trace, told.tensor, told.row);
-    out.push(make('p.equation',
-      'x · (Wᵀr) + b · r = ', number(input, `project(${told.tensor.in[0]}[${told.row}])`),
-      make('span.hint', '   y · r = '), number(output, `project(${told.name}[${told.row}])`)));
-  }
-  const sorted = [...told.operands].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  return [...out, origins(trace, sorted.slice(0, SHOWN), true)];
+  const { tensor, name, row } = told;
+  const { input, output } = tensor.check ? projections(trace, tensor, row) : {};
+  return [
+    tensor.check && make('p.equation',
+      'x · (Wᵀr) + b · r = ', number(input, `project(${tensor.in[0]}[${row}])`),
+      make('span.hint', '   y · r = '), number(output, `project(${name}[${row}])`)),
+    origins(trace, bySize(told.operands).slice(0, SHOWN), true),
+  ];
 }

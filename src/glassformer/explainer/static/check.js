@@ -3,37 +3,29 @@
 // What needs no weights is recomputed. A linear map is recomputed where its weights travelled; elsewhere its stored
 // projection must agree: x·(Wᵀr) + b·r = y·r, with r of signs, so that no number can hide behind a small factor.
 
-import { compute, isComputable, logSumExp } from './trace.js';
+import { compute, dot, filled, indexOf, inHeads, isComputable, logSumExp, maximum, sourceOf } from './trace.js';
 
 // What rounding may do, as a share of the tensor's standard deviation; an error of a hundredth of it is seen.
 const ROUNDING = 2e-3;
 
 // Check one tensor: {name, kind, most, worst, isRight}. `most` is the largest difference, at the index `worst`.
 export function checkTensor(trace, tensor) {
-  const stored = trace.data(tensor.name);
-  if (tensor.derived) return { name: tensor.name, kind: 'derived', most: 0, worst: null, isRight: true };
-  const spread = spreadOf(stored, tensor);
-  if (isComputable(tensor.op)) return compared(tensor, 'recomputed', stored, compute(trace, tensor), spread);
-  if (tensor.op === 'linear' || tensor.op === 'heads') {
-    if (trace.document.weights?.[tensor.name]) {
-      return compared(tensor, 'weights', stored, multiplied(trace, tensor), spread);
-    }
-    if (tensor.check) return projected(trace, tensor, spread);
-  }
-  return { name: tensor.name, kind: 'given', most: 0, worst: null, isRight: true };
+  if (tensor.derived) return judged(tensor, 'derived', 1, 0);
+  if (isComputable(tensor.op)) return compared(trace, tensor, 'recomputed', compute(trace, tensor));
+  if (trace.document.weights?.[tensor.name]) return compared(trace, tensor, 'weights', multiplied(trace, tensor));
+  if (tensor.check) return projected(trace, tensor);
+  return judged(tensor, 'given', 1, 0);
 }
 
 // The recorded spread and not that of the numbers at hand: a large error would excuse itself.
-function spreadOf(stored, tensor) {
+function spreadOf(trace, tensor) {
   const recorded = tensor.stats?.[3];
   if (recorded > 0 && Number.isFinite(recorded)) return recorded;
-  let most = 0;
-  for (const x of stored) most = Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most;
-  return most || 1;
+  return maximum([0, ...trace.data(tensor.name).map(Math.abs).filter(Number.isFinite)]) || 1;
 }
 
-// The largest of n differences, and where it is; what is not a number is infinitely wrong.
-function largest(n, difference) {
+// The largest of n differences, at the index `place(i)`; what is not a number is infinitely wrong.
+function judged({ name }, kind, spread, n, difference, place) {
   let [most, worst] = [0, null];
   for (let i = 0; i < n; i++) {
     const off = difference(i);
@@ -41,70 +33,48 @@ function largest(n, difference) {
     most = Number.isNaN(off) ? Infinity : off;
     worst = i;
   }
-  return { most, worst };
+  return { name, kind, most, worst: worst === null ? null : place(worst), isRight: most <= ROUNDING * spread };
 }
 
-function compared(tensor, kind, stored, expected, spread) {
+function compared(trace, tensor, kind, expected) {
+  const stored = trace.data(tensor.name);
   const difference = (i) => (stored[i] === expected[i] ? 0 : Math.abs(stored[i] - expected[i]));
-  const { most, worst } = largest(stored.length, difference);
-  const index = worst === null ? null : indexOf(tensor.shape, worst);
-  return { name: tensor.name, kind, most, worst: index, isRight: most <= ROUNDING * spread };
+  const place = (i) => indexOf(tensor.shape, i);
+  return judged(tensor, kind, spreadOf(trace, tensor), stored.length, difference, place);
 }
 
 function multiplied(trace, tensor) {
-  const x = trace.data(tensor.in[0]);
-  const [rows, width] = trace.tensors.get(tensor.in[0]).shape;
-  const columns = tensor.op === 'heads' ? tensor.shape[0] * tensor.shape[2] : tensor.shape.at(-1);
-  const out = new Float64Array(rows * columns);
-  for (let column = 0; column < columns; column++) {
+  return filled(tensor.shape, (...index) => {
+    const { row, column } = sourceOf(tensor, index);
     const { weights, bias } = trace.column(tensor.name, column);
-    for (let row = 0; row < rows; row++) {
-      let sum = bias;
-      for (let c = 0; c < width; c++) sum += x[row * width + c] * weights[c];
-      out[outputPlace(tensor, row, column, columns)] = sum;
-    }
-  }
-  return out;
+    return dot(trace.row(tensor.in[0], [row]), weights, bias);
+  });
 }
 
-function outputPlace(tensor, row, column, columns) {
-  if (tensor.op !== 'heads') return row * columns + column;
-  const [, rows, width] = tensor.shape;
-  return (Math.floor(column / width) * rows + row) * width + (column % width);
+function outputIndex({ op, shape }, row, column) {
+  return op === 'heads' ? inHeads(shape, row, column) : [row, column];
 }
 
 // Both sides of the stored projection of one row: {input, output}.
 export function projections(trace, tensor, row) {
   const { r, in: off, bias } = tensor.check;
   const x = trace.row(tensor.in[0], [row]);
-  const y = trace.data(tensor.name);
-  const input = trace.floats.subarray(off, off + x.length);
-  let left = bias ?? 0;
-  for (let c = 0; c < x.length; c++) left += x[c] * input[c];
-  let right = 0;
-  for (let c = 0; c < r.length; c++) {
-    const part = y[outputPlace(tensor, row, c, r.length)];
-    right += r[c] === '+' ? part : -part;
-  }
-  return { input: left, output: right };
+  const input = dot(x, trace.floats.subarray(off, off + x.length), bias ?? 0);
+  const output = [...r].reduce((sum, sign, column) => {
+    const y = trace.value(tensor.name, outputIndex(tensor, row, column));
+    return sum + (sign === '+' ? y : -y);
+  }, 0);
+  return { input, output };
 }
 
-function projected(trace, tensor, spread) {
-  const { most, worst } = largest(trace.tensors.get(tensor.in[0]).shape[0], (row) => {
+function projected(trace, tensor) {
+  const [nRows] = trace.tensors.get(tensor.in[0]).shape;
+  const difference = (row) => {
     const { input, output } = projections(trace, tensor, row);
     return Math.abs(input - output);
-  });
-  const index = worst === null ? null : tensor.op === 'heads' ? [0, worst, 0] : [worst, 0];
-  return { name: tensor.name, kind: 'projected', most, worst: index, isRight: most <= ROUNDING * spread };
-}
-
-function indexOf(shape, place) {
-  const index = [];
-  for (let axis = shape.length - 1; axis >= 0; axis--) {
-    index.unshift(place % shape[axis]);
-    place = Math.floor(place / shape[axis]);
-  }
-  return index;
+  };
+  const place = (row) => outputIndex(tensor, row, 0);
+  return judged(tensor, 'projected', spreadOf(trace, tensor), nRows, difference, place);
 }
 
 // Check everything, a slice at a time so that the page stays awake; tell of each state.
@@ -126,13 +96,13 @@ export async function checkAll(trace, tell) {
 function checkSteps(trace) {
   if (!trace.has('out.logits')) return [];
   const { steps } = trace.document;
-  const { most, worst } = largest(steps.length, (t) => {
+  const spread = trace.tensors.get('out.logits').stats[3] || 1;
+  const difference = (t) => {
     const row = trace.row('out.logits', [t]);
     const known = steps[t].top.filter((word) => word.logit !== null);
     const logits = known.map((word) => Math.abs(row[word.id] - word.logit));
     return Math.max(Math.abs(logSumExp(row) - steps[t].lse), ...logits);
-  });
-  const isRight = most <= ROUNDING * (trace.tensors.get('out.logits').stats[3] || 1);
-  const index = worst === null ? null : [worst, steps[worst].chosen];
-  return [{ name: 'steps', kind: 'recomputed', most, worst: index, at: 'out.logits', isRight }];
+  };
+  const place = (t) => [t, steps[t].chosen];
+  return [{ ...judged({ name: 'steps' }, 'recomputed', spread, steps.length, difference, place), at: 'out.logits' }];
 }

@@ -5,7 +5,8 @@ import { openTrace } from './trace.js';
 import { checkAll } from './check.js';
 import { draw, formula, make, number, table } from './parts.js';
 import { readPalette } from './matrix.js';
-import { BOXES, currentLanguage, homeOf, placeOf, say, setLanguage, stationFor, STATIONS } from './words.js';
+import { BOXES, homeOf, placeOf, stationFor, STATIONS } from './words.js';
+import { KEYS, language, say, setLanguage, spoken } from './words.js';
 import { drawStation, label, matching, pathOf, View } from './stations.js';
 import { arithmetic } from './arithmetic.js';
 
@@ -35,7 +36,7 @@ const on = {
     go({ node: n, t: Math.max(0, Math.min(trace.nSteps - 1, node.t)) });
     first('.tree .node.chosen')?.focus();
   },
-  traceNode: (n) => (LIVE ? ask({ node: n }) : tell(say('needsLive'))),
+  traceNode: (node) => ask({ node }),
   summarise,
   hopBack: () => {
     const [pin, trail] = [state.trail.at(-1), state.trail.slice(0, -1)];
@@ -278,7 +279,7 @@ function renderChoices({ needs = [] }) {
 
 // Figure 1 of the paper as boxes, each with its address and its stations.
 function renderMap() {
-  if ($('map').dataset.language !== currentLanguage()) buildMap();
+  if ($('map').dataset.language !== language) buildMap();
   const view = new View(trace, state, on);
   for (const box of all('#map [data-part]')) {
     box.querySelector('code').textContent = box.dataset.part.replace(/^(enc|dec)\.\*/, (_, side) => view.at(side));
@@ -298,17 +299,15 @@ function renderMap() {
 
 function buildMap() {
   const { config } = trace;
-  const language = currentLanguage();
   const titleOf = (station) => `${station.number} ${stationFor(station, config).title}`;
   const stop = (station) => {
     const [title, slug] = [titleOf(station), station.slug];
     return make('a', { href: `#${slug}`, 'data-station': slug, title, 'aria-label': title }, String(station.number));
   };
-  const draws = ({ side, box, part, ...titles }) => {
-    const title = (titles[config.norm] ?? titles)[language];
+  const draws = ({ side, box, part, title, ...titles }) => {
     const stations = STATIONS.filter((one) => one.side === side && one.box === box);
     const properties = { className: stations.length > 1 && 'many', 'data-part': part, 'data-box': `${side}.${box}` };
-    return make('div.box', properties, make('span.name', title), make('code', part),
+    return make('div.box', properties, make('span.name', spoken(titles[config.norm] ?? title)), make('code', part),
       make('span.stops', stations.map(stop)));
   };
   const boxes = (...sides) => BOXES.filter(({ side }) => sides.includes(side));
@@ -394,54 +393,48 @@ function travel(station) {
   go({ station, depth: Math.min(2, state.depth) }, true);
 }
 
-function next() {
-  travel(state.station + 1);
-}
-
-function previous() {
-  travel(state.station - 1);
-}
-
 function unpin() {
   go({ pin: null, depth: state.depth === 3 ? 1 : state.depth });
 }
 
 function by(key, amount) {
-  return () => {
-    const changes = {};
-    changes[key] = state[key] + amount;
-    go(changes);
-  };
+  return () => go({
+    [key]: state[key] + amount
+  });
 }
+
+// What buttons do, by their id; `data-key` says which keys do the same.
+const ACTIONS = {
+  back: by('t', -1),
+  forward: by('t', 1),
+  play,
+  force,
+  previous: () => travel(state.station - 1),
+  next: () => travel(state.station + 1),
+  'layer-less': by('layer', -1),
+  'layer-more': by('layer', 1),
+  'head-less': by('head', -1),
+  'head-more': by('head', 1),
+  depth1: () => go({ depth: 1 }),
+  depth2: () => go({ depth: 2 }),
+  depth3: () => go({ depth: 3 }),
+  unpin,
+  badge: () => $('check-dialog').showModal(),
+  help: () => $('key-dialog').showModal(),
+};
 
 function keydown(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || first('dialog[open]')) return;
   const field = event.target.closest('input, select, textarea');
   const isSliding = /^(Arrow|Home$|End$)/.test(event.key);
   if (field && (field.type !== 'range' || isSliding)) return;
-  const actions = {
-    ArrowLeft: by('t', -1),
-    ArrowRight: by('t', 1),
-    '[': by('layer', -1),
-    ']': by('layer', 1),
-    ',': by('head', -1),
-    '.': by('head', 1),
-    n: next,
-    p: previous,
-    1: () => go({ depth: 1 }),
-    2: () => go({ depth: 2 }),
-    3: () => go({ depth: 3 }),
-    Enter: () => go({ depth: 3 }),
-    f: force,
-    '?': () => $('key-dialog').showModal(),
-    Escape: unpin,
-    Backspace: on.hopBack,
-  };
-  if (!(event.key in actions)) return;
+  const button = first(`[data-key~="${CSS.escape(event.key)}"]`);
+  const action = event.key === 'Backspace' ? on.hopBack : ACTIONS[button?.id];
+  if (!action) return;
   if (event.key === 'Enter' && event.target.closest('a, button, summary')) return;
   if (event.key.startsWith('Arrow') && event.target.closest('.scroll, pre')) return;
   event.preventDefault();
-  actions[event.key]();
+  action();
 }
 
 async function fetchWeights({ name, column }) {
@@ -454,7 +447,8 @@ async function fetchWeights({ name, column }) {
 
 // Ask the live server for another translation: another sentence, forced words, another hypothesis.
 async function ask(wish) {
-  tell(say('working'));
+  tell(say(LIVE ? 'working' : 'needsLive'));
+  if (!LIVE) return;
   document.body.classList.add('busy');
   try {
     const { src, forced } = trace?.document.run ?? { src: '', forced: [] };
@@ -481,8 +475,7 @@ function force() {
   const field = make('input', { type: 'search', id: 'force-word', autocomplete: 'off' });
   const choose = (forced) => () => {
     $('force-dialog').close();
-    if (LIVE) ask({ forced });
-    else tell(say('needsLive'));
+    ask({ forced });
   };
   const kept = run.forced.filter(([t]) => t < state.t);
   const option = (id) => make('button', {
@@ -515,14 +508,14 @@ function play() {
 }
 
 function words() {
-  document.documentElement.lang = currentLanguage();
+  document.documentElement.lang = language;
   for (const element of all('[data-say]')) element.textContent = say(element.dataset.say);
   for (const element of all('[data-label]')) {
     element.setAttribute('aria-label', say(element.dataset.label));
     element.title = say(element.dataset.label);
   }
-  const keyOf = ([key, what]) => [make('dt', make('kbd', key)), make('dd', what)];
-  $('key-list').replaceChildren(...say('keyList').flatMap(keyOf));
+  const keyOf = ({ key, does }) => [make('dt', make('kbd', spoken(key))), make('dd', spoken(does))];
+  $('key-list').replaceChildren(...KEYS.flatMap(keyOf));
   $('sentence').placeholder = say('type');
 }
 
@@ -544,29 +537,11 @@ function wear(theme) {
 }
 
 function connect() {
-  const clicks = {
-    back: by('t', -1),
-    forward: by('t', 1),
-    play,
-    force,
-    previous,
-    next,
-    'layer-less': by('layer', -1),
-    'layer-more': by('layer', 1),
-    'head-less': by('head', -1),
-    'head-more': by('head', 1),
-    depth1: () => go({ depth: 1 }),
-    depth2: () => go({ depth: 2 }),
-    depth3: () => go({ depth: 3 }),
-    unpin,
-    badge: () => $('check-dialog').showModal(),
-    help: () => $('key-dialog').showModal(),
-    skip: (event) => {
-      event.preventDefault();
-      $('station').focus();
-    },
-  };
-  for (const [id, action] of Object.entries(clicks)) $(id).addEventListener('click', action);
+  for (const [id, action] of Object.entries(ACTIONS)) $(id).addEventListener('click', action);
+  $('skip').addEventListener('click', (event) => {
+    event.preventDefault();
+    $('station').focus();
+  });
   for (const button of all('dialog .close')) button.addEventListener('click', () => button.closest('dialog').close());
   $('scrubber').addEventListener('input', (event) => go({ t: Number(event.target.value) }));
   $('jump').addEventListener('change', (event) => travel(placeOf(event.target.value)));
@@ -653,7 +628,7 @@ async function show(traceDocument) {
 
 async function begin() {
   setLanguage(setting('language') ?? (navigator.language.startsWith('fr') ? 'fr' : 'en'));
-  $('language').value = currentLanguage();
+  $('language').value = language;
   wear(setting('theme') ?? 'auto');
   words();
   connect();

@@ -5,7 +5,8 @@
 
 import { brief, digits } from './numbers.js';
 import { make } from './parts.js';
-import { range } from './trace.js';
+import { maximum, range } from './trace.js';
+import { say } from './words.js';
 
 const SEEN = { columns: 12, rows: 24 }; // what a table of numbers shows of a larger matrix at a time
 
@@ -23,6 +24,10 @@ export function readPalette() {
   probe.remove();
 }
 
+function inside(size, at) {
+  return Math.max(0, Math.min(size - 1, at));
+}
+
 // Where a key leads in a matrix, or null.
 function moved(event, [r, c], nRows, nColumns) {
   const places = {
@@ -36,7 +41,21 @@ function moved(event, [r, c], nRows, nColumns) {
     PageDown: [r + 5, c],
   };
   const to = places[event.key];
-  return to ? [Math.max(0, Math.min(nRows - 1, to[0])), Math.max(0, Math.min(nColumns - 1, to[1]))] : null;
+  return to ? [inside(nRows, to[0]), inside(nColumns, to[1])] : null;
+}
+
+// Move from the place `here` by keys, and take its number apart by Enter.
+function steer(grid, spec, on, here, move) {
+  grid.addEventListener('keydown', (event) => {
+    const to = moved(event, here(), spec.rows.length, spec.columns.length);
+    if (to) {
+      move(to);
+      on.hover(spec.address(...to), spec.value(...to));
+    } else if (event.key === 'Enter' || event.key === ' ') on.deeper(spec.address(...here()));
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
 }
 
 function mix(value, most) {
@@ -47,37 +66,27 @@ function mix(value, most) {
 
 // spec: {title, rows: [label], columns: [label], value(r, c), address(r, c), most?, isShare?, now?: row, upTo?: row,
 //        rowLang, columnLang, marks?: column boundaries}; pin: address; on: {choose(address), deeper(address)}
-export function matrix(spec, { depth, pin, on, say, small = false }) {
-  const nRows = spec.rows.length;
-  const nColumns = spec.columns.length;
-  let most = spec.most ?? 0;
-  if (!spec.most) {
-    for (let r = 0; r < nRows; r++) {
-      for (let c = 0; c < nColumns; c++) {
-        const x = Math.abs(spec.value(r, c));
-        if (Number.isFinite(x) && x > most) most = x;
-      }
-    }
-  }
-  most ||= 1;
+export function matrix(spec, { depth, pin, on, small = false }) {
+  const most = spec.most || largestSize(spec) || 1;
   const pinnedAt = pinned(spec, pin);
   const at = pinnedAt ?? [spec.now ?? 0, 0];
   const figure = make('figure', { className: `matrix ${small ? 'small' : ''}` });
   if (spec.title) figure.append(make('figcaption', spec.title, spec.tensor ? make('code', spec.tensor) : null));
   const hasNumbers = depth === 2 && !small;
-  figure.append(hasNumbers ? numbers(spec, at, most, on, say) : heat(spec, at, most, on, small, pinnedAt !== null));
+  figure.append(hasNumbers ? numbers(spec, at, most, on) : heat(spec, at, most, on, small, pinnedAt !== null));
   return figure;
 }
 
-// Where an address lies in the matrix; places are searched by the address itself, so any order of axes will do.
+function largestSize({ rows, columns, value }) {
+  const sizes = rows.flatMap((_, r) => columns.map((_, c) => Math.abs(value(r, c))));
+  return maximum([0, ...sizes.filter(Number.isFinite)]);
+}
+
+// Where an address lies in the matrix; rows are searched by the address itself, so any order of axes will do.
 function pinned(spec, pin) {
-  if (!pin) return null;
-  for (let r = 0; r < spec.rows.length; r++) {
-    if (spec.address(r, 0).replace(/\d+\]$/, '') !== pin.replace(/\d+\]$/, '')) continue;
-    const column = Number(/(\d+)\]$/.exec(pin)?.[1]);
-    if (column < spec.columns.length && spec.address(r, column) === pin) return [r, column];
-  }
-  return null;
+  const column = Number(/(\d+)\]$/.exec(pin)?.[1]);
+  const row = spec.rows.findIndex((_, r) => column < spec.columns.length && spec.address(r, column) === pin);
+  return row < 0 ? null : [row, column];
 }
 
 function gridProperties(spec, nRows, nColumns) {
@@ -106,16 +115,15 @@ function heat(spec, [row, column], most, on, small, isPinned) {
   }, heads, names, grid);
 
   let here = [row, column];
-  const put = (focus) => {
+  const put = () => {
     const [r, c] = here;
     const value = spec.value(r, c);
-    const address = spec.address(r, c);
     const next = make('div', {
       role: 'gridcell',
       tabindex: '0',
       className: `cell ${isPinned ? 'pinned' : ''}`,
       'aria-colindex': c + 1,
-      'data-address': address,
+      'data-address': spec.address(r, c),
       'data-value': String(value),
       'data-row': r,
       'data-column': c,
@@ -129,27 +137,18 @@ function heat(spec, [row, column], most, on, small, isPinned) {
     });
     line.setAttribute('aria-rowindex', r + 1);
     line.replaceChildren(next);
-    if (focus) {
-      next.focus({ preventScroll: false });
-      on.hover?.(address, value);
-    }
+    return next;
   };
-  put(false);
-  grid.addEventListener('keydown', (event) => {
-    const to = moved(event, here, nRows, nColumns);
-    if (to) {
-      here = to;
-      put(true);
-    } else if (event.key === 'Enter' || event.key === ' ') on.deeper(spec.address(...here), true);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
+  put();
+  steer(grid, spec, on, () => here, (to) => {
+    here = to;
+    put().focus();
   });
   const under = (event) => {
     const box = canvas.getBoundingClientRect();
     const r = Math.floor(((event.clientY - box.top) / box.height) * nRows);
     const c = Math.floor(((event.clientX - box.left) / box.width) * nColumns);
-    return [Math.max(0, Math.min(nRows - 1, r)), Math.max(0, Math.min(nColumns - 1, c))];
+    return [inside(nRows, r), inside(nColumns, c)];
   };
   grid.addEventListener('click', (event) => {
     here = under(event);
@@ -157,7 +156,7 @@ function heat(spec, [row, column], most, on, small, isPinned) {
   });
   grid.addEventListener('pointermove', (event) => {
     const [r, c] = under(event);
-    on.hover?.(spec.address(r, c), spec.value(r, c));
+    on.hover(spec.address(r, c), spec.value(r, c));
   });
   canvas.paint = () => paint(canvas, spec, most, small);
   return body;
@@ -205,13 +204,9 @@ function paint(canvas, spec, most, small) {
   context.strokeStyle = palette.ink;
   context.lineWidth = ratio;
   for (const mark of spec.marks ?? []) {
-    context.beginPath();
-    context.moveTo(Math.round(mark * w), 0);
-    context.lineTo(Math.round(mark * w), height);
-    context.stroke();
+    context.stroke(new Path2D(`M ${Math.round(mark * w)} 0 V ${height}`));
   }
   if (spec.now !== undefined && !small && nRows > 1) {
-    context.strokeStyle = palette.ink;
     context.lineWidth = 2 * ratio;
     const top = Math.floor(spec.now * h) + ratio / 2;
     context.strokeRect(ratio, top, width - 2 * ratio - gap, Math.ceil(h) - ratio - gap);
@@ -242,21 +237,18 @@ function hatch(context, x, y, width, height, ratio) {
   context.strokeStyle = palette.line;
   context.lineWidth = ratio;
   for (let at = -height; at < width; at += 5 * ratio) {
-    context.beginPath();
-    context.moveTo(x + at, y + height);
-    context.lineTo(x + at + height, y);
-    context.stroke();
+    context.stroke(new Path2D(`M ${x + at} ${y + height} l ${height} ${-height}`));
   }
   context.restore();
 }
 
 // The same matrix as numbers, a part of it at a time where it is large.
-function numbers(spec, [row, column], most, on, say) {
+function numbers(spec, [row, column], most, on) {
   const [nRows, nColumns] = [spec.rows.length, spec.columns.length];
   const holder = make('div.numbers');
   let start = [window0(row, nRows, SEEN.rows), window0(column, nColumns, SEEN.columns)];
   let here = [row, column];
-  const fill = (focus) => {
+  const fill = () => {
     const last = [Math.min(nRows, start[0] + SEEN.rows), Math.min(nColumns, start[1] + SEEN.columns)];
     const header = (role, index, lang, text) => {
       return make('span', { role, 'aria-colindex': index, lang, title: text }, text);
@@ -294,7 +286,12 @@ function numbers(spec, [row, column], most, on, say) {
         turn('›', SEEN.columns, last),
       ]);
     holder.replaceChildren(make('div.scroll', body), ...(pager.hasChildNodes() ? [pager] : []));
-    if (focus) body.querySelector('.here')?.focus();
+    steer(body, spec, on, () => here, (to) => {
+      here = to;
+      start = [into(start[0], here[0], SEEN.rows), into(start[1], here[1], SEEN.columns)];
+      fill();
+      holder.querySelector('.here').focus();
+    });
   };
   const turn = (text, by, last) => make('button', {
     type: 'button',
@@ -303,26 +300,13 @@ function numbers(spec, [row, column], most, on, say) {
     onclick: () => {
       start = [start[0], Math.max(0, Math.min(nColumns - SEEN.columns, start[1] + by))];
       here = [here[0], start[1]];
-      fill(false);
+      fill();
     },
   }, text);
-  holder.addEventListener('keydown', (event) => {
-    if (!event.target.dataset.at) return;
-    const to = moved(event, here, nRows, nColumns);
-    if (to) {
-      here = to;
-      start = [into(start[0], here[0], SEEN.rows), into(start[1], here[1], SEEN.columns)];
-      fill(true);
-      on.hover?.(spec.address(...here), spec.value(...here));
-    } else if (event.key === 'Enter' || event.key === ' ') on.deeper(spec.address(...here), true);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-  });
   holder.addEventListener('click', (event) => {
     if (event.target.dataset.at) on.choose(event.target.dataset.address);
   });
-  fill(false);
+  fill();
   return holder;
 }
 

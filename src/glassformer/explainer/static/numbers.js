@@ -6,7 +6,7 @@ export function digits(x) {
   if (Number.isNaN(x)) return '?';
   if (x === 0) return '0';
   const size = Math.abs(x);
-  if (size < 1e-3) return power(x);
+  if (size < 1e-3) return minus(x.toExponential(2));
   const places = size >= 1e4 ? 0 : size >= 1000 ? 1 : size >= 100 ? 2 : size >= 10 ? 3 : 4;
   return minus(x.toFixed(places));
 }
@@ -32,10 +32,6 @@ export function percent(x) {
 
 export function tiny(x) {
   return x === 0 ? '0' : Number.isFinite(x) ? minus(x.toExponential(0)) : digits(x);
-}
-
-function power(x) {
-  return minus(x.toExponential(2));
 }
 
 function minus(text) {

@@ -51,14 +51,14 @@ export function formula(text) {
   return out;
 }
 
-// Signed bars below one another. rows: {label, value, address, text?, note?, className?, lang?}
-export function bars(rows, { full = 0, className = '' } = {}) {
+// Signed bars below one another. rows: {label, value, address, note?, className?, lang?}
+export function bars(rows, { full = 0, className = '', write = digits } = {}) {
   const most = full || Math.max(1e-12, ...rows.map((row) => (Number.isFinite(row.value) ? Math.abs(row.value) : 0)));
   const isSigned = rows.some((row) => row.value < 0);
   const bar = (row) => make('li', { className: row.className || '' },
     make('span.label', { lang: row.lang, dir: 'auto', title: row.label }, row.label),
     track(row.value / most),
-    (/[()*]/.test(row.address) ? number : link)(row.value, row.address, row.text),
+    (/[()*]/.test(row.address) ? number : link)(row.value, row.address, write(row.value)),
     row.note && make('span.note', row.note));
   return make('ul.bars', { className: `${isSigned ? 'signed' : ''} ${className}` }, rows.map(bar));
 }

@@ -1,7 +1,7 @@
 // What each station shows. A station is a function from a view (the trace and where we are in it) to elements.
 
 import { digits, percent, whole } from './numbers.js';
-import { cosine, entropyOf, logSumExp, maximum, norm, range, softmaxOf } from './trace.js';
+import { average, cosine, entropyOf, logSumExp, maximum, norm, range, softmaxOf, total } from './trace.js';
 import { arcs, bars, draw, figure, link, make, number, table } from './parts.js';
 import { matrix } from './matrix.js';
 import { say, STATIONS } from './words.js';
@@ -63,7 +63,7 @@ export class View {
   }
 
   matrix(spec, isSmall = false) {
-    return matrix(spec, { depth: this.state.depth, pin: this.state.pin, on: this.on, say, small: isSmall });
+    return matrix(spec, { depth: this.state.depth, pin: this.state.pin, on: this.on, small: isSmall });
   }
 
   // One tensor, or one head of it, as a matrix.
@@ -93,9 +93,9 @@ export class View {
     return this.matrix({ ...spec, ...more }, isSmall);
   }
 
-  // The same row of several tensors, or of one head of each, one below the other.
+  // The same row of several tensors {label: name}, or of one head of each, one below the other.
   strip(title, parts, row, more = {}) {
-    const known = parts.filter(([, name]) => this.trace.has(name));
+    const known = Object.entries(parts).filter(([, name]) => this.trace.has(name));
     known.forEach(([, name]) => this.shown.add(name));
     const hasHeads = this.trace.tensors.get(known[0][1]).axes[0] === 'head';
     const at = hasHeads ? [this.state.head, row] : [row];
@@ -159,8 +159,9 @@ function tabs(view, prefix, names) {
   return make('nav.tabs', { 'aria-label': prefix }, names.filter((name) => trace.has(`${prefix}.${name}`)).map(tab));
 }
 
-function facts(pairs) {
-  return make('dl.facts', pairs.map(([name, ...content]) => make('div', make('dt', name), make('dd', content))));
+function facts(contents) {
+  const fact = ([name, content]) => make('div', make('dt', name), make('dd', content));
+  return make('dl.facts', Object.entries(contents).map(fact));
 }
 
 // Pieces with something below each; `state` gives the class of the nth.
@@ -199,14 +200,14 @@ export const DRAW = {
     return [
       make('p.pair', view.text('src', run.src), make('span.arrow', { 'aria-hidden': 'true' }, '→'),
         view.text('tgt', run.tgt)),
-      facts([
-        [say('parameters'), count(model.n_parameters, 'n_parameters')],
-        [say('layersEach'), layers[0], ' + ', layers[1]],
-        [say('headsEach'), count(config.n_heads, 'n_heads')],
-        [say('channelsEach'), count(config.d_model, 'd_model')],
-        [say('vocabulary'), count(config.tgt_vocab, 'tgt_vocab')],
-        [say('floats'), count(floats.length, 'n_floats')],
-      ]),
+      facts({
+        [say('parameters')]: count(model.n_parameters, 'n_parameters'),
+        [say('layersEach')]: [layers[0], ' + ', layers[1]],
+        [say('headsEach')]: count(config.n_heads, 'n_heads'),
+        [say('channelsEach')]: count(config.d_model, 'd_model'),
+        [say('vocabulary')]: count(config.tgt_vocab, 'tgt_vocab'),
+        [say('floats')]: count(floats.length, 'n_floats'),
+      }),
       make('a.button', { href: `#${STATIONS[1].slug}` }, say('startTour')),
       make('section.legend', make('h3', say('legend')), make('ul',
         swatch('both', '− +', 'legendSign'),
@@ -231,10 +232,7 @@ export const DRAW = {
     const { i } = view.state;
     view.main = `enc.embedding[${i},0]`;
     view.summary = `${quoted(view.source[i])} → E[${view.document.tokens.src[i].id}]`;
-    const strip = view.strip(quoted(view.source[i]), [
-      ['E[id]', 'enc.row'],
-      ['× √d', 'enc.embedding']
-    ], i);
+    const strip = view.strip(quoted(view.source[i]), { 'E[id]': 'enc.row', '× √d': 'enc.embedding' }, i);
     return [strip, view.tensor('enc.embedding', { title: 'e' })];
   },
 
@@ -306,12 +304,13 @@ export const DRAW = {
     const along = (name) => view.source.map((_, r) => cosine(trace.row(names[0], [r]), trace.row(name, [r])));
     const values = names.map(along);
     const nameOf = (n) => (n === 0 ? 'x' : n === names.length - 1 ? say('memory') : `${say('layer')} ${n}`);
+    const layers = Object.fromEntries(names.map((name, n) => [nameOf(n), name]));
     view.main = `${names.at(-1)}[${i},0]`;
     view.summary = `${quoted(view.source[i])}: ${values.map((row) => row[i].toFixed(2)).join(' → ')}`;
     return [
       view.matrix({
         title: say('drift'),
-        rows: names.map((_, n) => nameOf(n)),
+        rows: Object.keys(layers),
         columns: view.source,
         columnLang: view.lang('src'),
         most: 1,
@@ -319,7 +318,7 @@ export const DRAW = {
         value: (r, c) => values[r][c],
         address: (r, c) => `cosine(${names[0]}[${c}],${names[r]}[${c}])`,
       }),
-      view.strip(`${quoted(view.source[i])} ${say('stack')}`, names.map((name, n) => [nameOf(n), name]), i),
+      view.strip(`${quoted(view.source[i])} ${say('stack')}`, layers, i),
       view.tensor(names.at(-1), { title: say('memory') }),
     ];
   },
@@ -342,7 +341,6 @@ export const DRAW = {
       lang: view.lang('tgt'),
       value: open[n],
       address: `softmax(${scaled})[${n}]`,
-      text: percent(open[n]),
       className: n > row && 'later',
       note: n > row ? '−∞' : percent(shares[n]),
     }));
@@ -351,7 +349,7 @@ export const DRAW = {
       tabs(view, prefix, ATTENTION),
       view.beside(view.tensor(`${prefix}.weights`, { title: 'a' }),
         view.tensor(`${prefix}.masked`, { title: 'm' })),
-      figure(say('ghost'), bars(ghost, { full: 1, className: 'ghost' })),
+      figure(say('ghost'), bars(ghost, { full: 1, className: 'ghost', write: percent })),
       figure('k, v', chips(view, 'tgt', view.target, since, upTo(row))),
     ];
   },
@@ -380,11 +378,9 @@ export const DRAW = {
   'decoder-add-norm-2': (view) => addNorm(view, 'dec', 2),
 
   'decoder-feed-forward'(view) {
-    const out = feedForward(view, 'dec');
-    const { main, summary } = view;
-    const after = main ? addNorm(view, 'dec', 3) : [];
-    Object.assign(view, { main, summary });
-    return [...out, ...after];
+    const after = addNorm(view, 'dec', 3);
+    const network = feedForward(view, 'dec'); // last, to explain a number of its own
+    return view.main ? [...network, ...after] : network;
   },
 
   linear(view) {
@@ -522,14 +518,14 @@ export const DRAW = {
     return [
       figure(say('detokenise'), pieces(view, 'tgt', words.map((token) => token.piece))),
       make('p.translation', { lang: view.lang('tgt'), dir: 'auto' }, run.tgt),
-      run.reference && facts([
-        [say('reference'), view.text('tgt', run.reference)]
-      ]),
-      facts([
-        [say('total'), number(run.log_prob, 'run.log_prob')],
-        [say('score'), number(run.score, 'run.score')],
-        [say('length'), count(words.length, 'length')],
-      ]),
+      run.reference && facts({
+        [say('reference')]: view.text('tgt', run.reference)
+      }),
+      facts({
+        [say('total')]: number(run.log_prob, 'run.log_prob'),
+        [say('score')]: number(run.score, 'run.score'),
+        [say('length')]: count(words.length, 'length'),
+      }),
       aligned(view, links),
     ];
   },
@@ -585,12 +581,12 @@ function paths(view, words) {
 // Queries and keys before and after their rotation, for one token and for all.
 function rotation(view, prefix, row) {
   view.main = view.trace.address(`${prefix}.rotated_q`, [view.state.head, row, 0]);
-  const parts = [
-    ['q', `${prefix}.q`],
-    ['q, rotated', `${prefix}.rotated_q`],
-    ['k', `${prefix}.k`],
-    ['k, rotated', `${prefix}.rotated_k`],
-  ];
+  const parts = {
+    q: `${prefix}.q`,
+    'q, rotated': `${prefix}.rotated_q`,
+    k: `${prefix}.k`,
+    'k, rotated': `${prefix}.rotated_k`,
+  };
   return [
     view.strip(`${say('rotation')} — ${quoted(view.source[row])}`, parts, row),
     view.tensor(`${prefix}.rotated_q`, { title: say('query'), isStrip: true }),
@@ -599,11 +595,7 @@ function rotation(view, prefix, row) {
 }
 
 function placed(view, side, row) {
-  const parts = [
-    ['e', `${side}.embedding`],
-    ['+ PE', `${side}.position`],
-    ['= x', `${side}.sum`]
-  ];
+  const parts = { e: `${side}.embedding`, '+ PE': `${side}.position`, '= x': `${side}.sum` };
   return view.strip(`${say('positionStrip')} — ${quoted(view.words(side)[row])}`, parts, row);
 }
 
@@ -636,7 +628,7 @@ function softmaxRow(view, { prefix, row, keys }) {
   const masked = trace.row(before, [head, row]);
   const [top, all] = [maximum(masked), trace.address(before, [head, row])];
   const raised = Array.from(masked, (x) => Math.exp(x - top));
-  const sum = (list, address) => number(list.reduce((a, b) => a + b, 0), address);
+  const sum = (list, address) => number(total(list), address);
   const sumOfShares = sum(trace.row(after, [head, row]), `sum(${trace.address(after, [head, row])})`);
   const rows = view.words(keys).map((name, n) => ({
     cells: [
@@ -663,7 +655,6 @@ function mixture(view, { prefix, row, shares, keys }) {
     lang: view.lang(keys),
     value: shares[n],
     address: where('weights', row, n),
-    text: percent(shares[n]),
   }));
   view.shown.add(`${prefix}.context`);
   return [
@@ -676,7 +667,7 @@ function mixture(view, { prefix, row, shares, keys }) {
       value: (r, c) => (isSum(r) ? context[c] : shares[r] * values[r][c]),
       address: (r, c) => (isSum(r) ? where('context', row, c) : `${where('weights', row, r)}*${where('v', r, c)}`),
     }),
-    figure(say('share'), bars(rows, { full: 1 })),
+    figure(say('share'), bars(rows, { full: 1, write: percent })),
     view.tensor(`${prefix}.context`, { title: 'c', isStrip: true }),
   ];
 }
@@ -711,7 +702,7 @@ function joined(view, { prefix, row }) {
   const stored = norms && (Array.isArray(norms) ? norms.flat() : trace.constants(output, 'head_norms'));
   const lengthOf = (h) => (stored ? stored[row * heads + h] : norm(trace.row(`${prefix}.context`, [h, row])));
   const lengths = range(heads).map(lengthOf);
-  const sum = lengths.reduce((a, b) => a + b, 0);
+  const sum = total(lengths);
   view.main = `${prefix}.output[${row},0]`;
   view.summary = `${say('head')} ${best(lengths)}: ${percent(maximum(lengths) / sum)}`;
   const rows = lengths.map((length, h) => ({
@@ -722,10 +713,7 @@ function joined(view, { prefix, row }) {
     className: h === view.state.head && 'chosen',
   }));
   const marks = range(heads - 1).map((h) => ((h + 1) * width) / heads);
-  const parts = [
-    ['concat', `${prefix}.concat`],
-    ['· W_O', `${prefix}.output`]
-  ];
+  const parts = { concat: `${prefix}.concat`, '· W_O': `${prefix}.output` };
   return [
     view.strip(quoted(view.source[row]), parts, row, { marks }),
     figure(say(stored ? 'headShare' : 'headContext'), bars(rows), stored && hint(say('headShareNote'))),
@@ -748,7 +736,7 @@ function addNorm(view, side, n) {
     ['· γ + β', `${name}.output`],
   ];
   const order = trace.config.norm === 'pre' ? [0, 3, 4, 1, 2] : [0, 1, 2, 3, 4];
-  const strip = view.strip(quoted(words[row]), order.map((at) => parts[at]), row);
+  const strip = view.strip(quoted(words[row]), Object.fromEntries(order.map((at) => parts[at])), row);
   view.main = `${hasNorm ? `${name}.output` : sum.name}[${row},0]`;
   if (!hasNorm) return [strip, view.tensor(sum.name, { title: say('sum') })];
   const spread = Math.sqrt(trace.value(`${name}.variance`, [row, 0]));
@@ -758,12 +746,12 @@ function addNorm(view, side, n) {
   return [
     tabs(view, prefix, [`add${n}.sum`, ...NORM.map((one) => `norm${n}.${one}`)]),
     strip,
-    facts([
-      ['μ', view.number(`${name}.mean`, [row, 0])],
-      ['σ²', view.number(`${name}.variance`, [row, 0])],
-      ['σ', number(spread, `sqrt(${name}.variance[${row},0])`)],
-      ['ε', number(eps, 'norm_eps', String(eps))],
-    ]),
+    facts({
+      μ: view.number(`${name}.mean`, [row, 0]),
+      'σ²': view.number(`${name}.variance`, [row, 0]),
+      σ: number(spread, `sqrt(${name}.variance[${row},0])`),
+      ε: number(eps, 'norm_eps', String(eps)),
+    }),
     figure(say('dots'), dots(view, side, [trace.tensors.get(`${name}.normalised`).in[0], `${name}.output`], row)),
   ];
 }
@@ -773,8 +761,8 @@ function dots(view, side, names, now) {
   const words = view.words(side);
   const statsOf = (name, r) => {
     const row = view.trace.row(name, [r]);
-    const mean = row.reduce((a, b) => a + b, 0) / row.length;
-    return [mean, Math.sqrt(row.reduce((a, b) => a + (b - mean) ** 2, 0) / row.length)];
+    const mean = average(row);
+    return [mean, Math.sqrt(average(row, (x) => (x - mean) ** 2))];
   };
   const stats = words.map((_, r) => names.map((name) => statsOf(name, r)));
   const most = Math.max(...stats.flat().map(([mean, spread]) => Math.abs(mean) + spread));
@@ -797,30 +785,25 @@ function feedForward(view, side) {
   const row = view.now(side);
   const word = quoted(view.words(side)[row]);
   const active = trace.row(`${prefix}.active`, [row]);
-  const off = active.reduce((n, x) => n + (x <= 0 ? 1 : 0), 0) / active.length;
+  const off = average(active, (x) => x <= 0);
   const sorted = Array.from(active.keys()).sort((a, b) => active[b] - active[a]);
   const strongest = sorted.filter((c, n) => active[c] > 0 || n === 0).slice(0, 10);
   const rows = strongest.map((c) => {
     return { label: `${say('hidden')} ${c}`, value: active[c], address: `${prefix}.active[${row},${c}]` };
   });
   const { activation } = trace.config;
-  const wide = [
-    ['x W₁ + b₁', `${prefix}.hidden`],
-    [activation, `${prefix}.active`]
-  ];
+  const wide = { 'x W₁ + b₁': `${prefix}.hidden`, [activation]: `${prefix}.active` };
   const killed = `${say('killed')} ${activation}`;
   view.main = rows[0].address;
   view.summary = `${word}: ${percent(off)} ${killed}`;
   return [
     tabs(view, prefix, ['hidden', 'active', 'output']),
     view.strip(`${word}: ${active.length} × ${say('hidden')}`, wide, row),
-    facts([
-      [killed, number(off, `share(${prefix}.active[${row}]<=0)`, percent(off))]
-    ]),
+    facts({
+      [killed]: number(off, `share(${prefix}.active[${row}]<=0)`, percent(off))
+    }),
     figure(say('topNeurons'), bars(rows)),
-    view.strip(`${word}: ${say('output')}`, [
-      ['· W₂ + b₂', `${prefix}.output`]
-    ], row),
+    view.strip(`${word}: ${say('output')}`, { '· W₂ + b₂': `${prefix}.output` }, row),
   ];
 }
 
@@ -845,17 +828,16 @@ function chances(view) {
     lang: view.lang('tgt'),
     value: shares[id],
     address: `${name},${id}]`,
-    text: percent(shares[id]),
     className: id === step.chosen && 'chosen',
   }));
-  rows.push({ label: say('tail'), value: rest, address: `sum(other(${name}]))`, text: percent(rest) });
+  rows.push({ label: say('tail'), value: rest, address: `sum(other(${name}]))` });
   view.on.summarise(say('certain', label(step.top[0]), percent(shares[step.top[0].id])));
   return [
-    bars(rows, { full: maximum(shares) }),
-    facts([
-      [`${say('entropy')}, ${say('bits')}`, number(entropyOf(shares), `entropy(${name}])`)],
-      ['log Σ exp', number(logSumExp(changed), `logsumexp(out.logits[${t}])`)],
-    ]),
+    bars(rows, { full: maximum(shares), write: percent }),
+    facts({
+      [`${say('entropy')}, ${say('bits')}`]: number(entropyOf(shares), `entropy(${name}])`),
+      'log Σ exp': number(logSumExp(changed), `logsumexp(out.logits[${t}])`),
+    }),
   ];
 }
 

@@ -13,18 +13,10 @@ export async function openTrace(document) {
 }
 
 async function unpack(blob) {
-  const bytes = fromBase64(blob.data);
+  const bytes = Uint8Array.fromBase64?.(blob.data) ?? Uint8Array.from(atob(blob.data), (one) => one.charCodeAt());
   if (!blob.encoding.includes('deflate')) return new Float32Array(bytes.buffer);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   return new Float32Array(await new Response(stream).arrayBuffer());
-}
-
-function fromBase64(text) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const letters = atob(text);
-  const bytes = new Uint8Array(letters.length);
-  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
-  return bytes;
 }
 
 export class Trace {
@@ -84,11 +76,10 @@ export class Trace {
   }
 
   address(name, index) {
-    const tensor = this.tensors.get(name);
-    if (tensor.axes[0] !== 'head') return index.length ? `${name}[${index.join(',')}]` : name;
-    const dot = name.lastIndexOf('.');
-    const rest = index.slice(1);
-    return `${name.slice(0, dot)}.h${index[0]}${name.slice(dot)}${rest.length ? `[${rest.join(',')}]` : ''}`;
+    const hasHeads = this.tensors.get(name).axes[0] === 'head';
+    const whole = hasHeads ? name.replace(/\.(?=\w+$)/, `.h${index[0]}.`) : name;
+    const rest = hasHeads ? index.slice(1) : index;
+    return rest.length ? `${whole}[${rest.join(',')}]` : whole;
   }
 
   // A row of a tensor as numbers: the last axis, everything before it fixed.
@@ -123,6 +114,15 @@ function place(shape, index) {
   return index.reduce((sum, at, axis) => sum * shape[axis] + at, 0);
 }
 
+export function indexOf(shape, at) {
+  return shape.map((size, axis) => Math.floor(at / sizeOf(shape.slice(axis + 1))) % size);
+}
+
+// A tensor from a function of its index.
+export function filled(shape, f) {
+  return Float64Array.from({ length: sizeOf(shape) }, (_, i) => f(...indexOf(shape, i)));
+}
+
 export function maximum(row) {
   let best = -Infinity;
   for (const x of row) best = x > best ? x : best;
@@ -146,14 +146,18 @@ export function entropyOf(shares) {
   return total(shares, (p) => (p > 0 ? -p * Math.log2(p) : 0));
 }
 
+export function dot(a, b, start = 0) {
+  let sum = start;
+  for (let i = 0; i < a.length; i++) sum += a[i] * b[i];
+  return sum;
+}
+
 export function norm(row) {
-  return Math.sqrt(total(row, (x) => x * x));
+  return Math.sqrt(dot(row, row));
 }
 
 export function cosine(a, b) {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += a[i] * b[i];
-  return sum / (norm(a) * norm(b) || 1);
+  return dot(a, b) / (norm(a) * norm(b) || 1);
 }
 
 function erf(x) {
@@ -166,12 +170,6 @@ function erf(x) {
   }
   return (2 / Math.sqrt(Math.PI)) * sum;
 }
-
-const ELEMENTWISE = {
-  relu: (x) => Math.max(0, x),
-  gelu: (x) => (x * (1 + erf(x / Math.SQRT2))) / 2,
-  silu: (x) => x / (1 + Math.exp(-x)),
-};
 
 // Operations that can be computed from what is in the document, without weights.
 export function isComputable(op) {
@@ -189,11 +187,20 @@ export function isAllowed(tensor, query, key) {
   return rows[Math.min(query, rows.length - 1)][key] === '1';
 }
 
-export function sinusoidParts({ width, layout }, channel) {
+// The sinusoid of one position and channel: its value, and how it is written.
+function waveOf({ shape: [, width], constants: { layout, start = 0 } }, at, channel) {
   const half = width / 2;
   const pair = layout === 'halves' ? channel % half : channel >> 1;
   const isSine = layout === 'halves' ? channel < half : channel % 2 === 0;
-  return { pair, isSine };
+  const angle = (start + at) / 10000 ** ((2 * pair) / width);
+  const written = `${isSine ? 'sin' : 'cos'}(${start + at} / 10000^(${2 * pair} / ${width}))`;
+  return { value: isSine ? Math.sin(angle) : Math.cos(angle), written };
+}
+
+// The row of the input and the column of the weights that make a number of a linear tensor.
+export function sourceOf({ op, shape }, index) {
+  if (op !== 'heads') return { row: index[0], column: index.at(-1) };
+  return { row: index[1], column: index[0] * shape[2] + index[2] };
 }
 
 // The angle by which rotary positions turn the pair that number i of a tensor (heads, positions, channels) is in.
@@ -206,20 +213,23 @@ function turnOf(tensor, i) {
   return { cos: Math.cos(angle), sin: Math.sin(angle), written: `${position} / ${base}^(${2 * pair} / ${width})` };
 }
 
+// Where a channel of all heads lies in a tensor (heads, positions, channels).
+export function inHeads([, , width], row, channel) {
+  return [Math.floor(channel / width), row, channel % width];
+}
+
 function mapped(f) {
   return (trace, tensor, x) => Float64Array.from(x, f);
 }
 
-function total(row, f = (x) => x) {
+export function total(row, f = (x) => x) {
   let sum = 0;
   for (const x of row) sum += f(x);
   return sum;
 }
 
-// One number for each row.
-function eachRow(x, nRows, f) {
-  const width = x.length / nRows;
-  return Float64Array.from({ length: nRows }, (_, r) => f(x.subarray(r * width, (r + 1) * width), r));
+export function average(row, f) {
+  return total(row, f) / row.length;
 }
 
 function perRow(width, x, f) {
@@ -229,55 +239,23 @@ function perRow(width, x, f) {
 }
 
 const COMPUTE = {
-  relu: mapped(ELEMENTWISE.relu),
-  gelu: mapped(ELEMENTWISE.gelu),
-  silu: mapped(ELEMENTWISE.silu),
+  relu: mapped((x) => Math.max(0, x)),
+  gelu: mapped((x) => (x * (1 + erf(x / Math.SQRT2))) / 2),
+  silu: mapped((x) => x / (1 + Math.exp(-x))),
   scale: (trace, tensor, x) => Float64Array.from(x, (value) => value * tensor.constants.factor),
   add: (trace, tensor, a, b) => Float64Array.from(a, (value, i) => value + b[i]),
-  sinusoid(trace, tensor) {
-    const [length, width] = tensor.shape;
-    const out = new Float64Array(length * width);
-    const start = tensor.constants.start ?? 0;
-    for (let channel = 0; channel < width; channel++) {
-      const { pair, isSine } = sinusoidParts({ width, layout: tensor.constants.layout }, channel);
-      const slowness = 10000 ** ((2 * pair) / width);
-      for (let at = 0; at < length; at++) {
-        const angle = (start + at) / slowness;
-        out[at * width + channel] = isSine ? Math.sin(angle) : Math.cos(angle);
-      }
-    }
-    return out;
-  },
-  rotate(trace, tensor, x) {
-    const out = new Float64Array(x.length);
-    for (let i = 0; i < x.length; i += 2) {
-      const { cos, sin } = turnOf(tensor, i);
-      out[i] = x[i] * cos - x[i + 1] * sin;
-      out[i + 1] = x[i] * sin + x[i + 1] * cos;
-    }
-    return out;
-  },
-  matmul_t(trace, tensor, a, b) {
-    const [heads, queries, keys] = tensor.shape;
-    const width = a.length / (heads * queries);
-    const out = new Float64Array(heads * queries * keys);
-    for (let h = 0, at = 0; h < heads; h++) {
-      for (let q = 0; q < queries; q++) {
-        for (let k = 0; k < keys; k++, at++) {
-          const one = (h * queries + q) * width;
-          const other = (h * keys + k) * width;
-          let sum = 0;
-          for (let c = 0; c < width; c++) sum += a[one + c] * b[other + c];
-          out[at] = sum;
-        }
-      }
-    }
-    return out;
+  sinusoid: (trace, tensor) => filled(tensor.shape, (at, channel) => waveOf(tensor, at, channel).value),
+  rotate: (trace, tensor, x) => Float64Array.from(x, (value, i) => {
+    const { cos, sin } = turnOf(tensor, i);
+    return i % 2 ? x[i - 1] * sin + value * cos : value * cos - x[i + 1] * sin;
+  }),
+  matmul_t(trace, { shape, in: [queries, keys] }) {
+    return filled(shape, (h, q, k) => dot(trace.row(queries, [h, q]), trace.row(keys, [h, k])));
   },
   mask(trace, tensor, x) {
-    const [, queries, keys] = tensor.shape;
     return Float64Array.from(x, (value, i) => {
-      return isAllowed(tensor, Math.floor(i / keys) % queries, i % keys) ? value : -Infinity;
+      const [, query, key] = indexOf(tensor.shape, i);
+      return isAllowed(tensor, query, key) ? value : -Infinity;
     });
   },
   softmax: (trace, tensor, x) => perRow(tensor.shape.at(-1), x, softmaxOf),
@@ -286,37 +264,19 @@ const COMPUTE = {
       const all = logSumExp(row);
       return Float64Array.from(row, (value) => value - all);
     }),
-  weighted_sum(trace, tensor, weights, values) {
-    const [heads, queries, width] = tensor.shape;
-    const keys = weights.length / (heads * queries);
-    const out = new Float64Array(heads * queries * width);
-    for (let h = 0; h < heads; h++) {
-      for (let q = 0; q < queries; q++) {
-        for (let k = 0; k < keys; k++) {
-          const share = weights[(h * queries + q) * keys + k];
-          const to = (h * queries + q) * width;
-          const from = (h * keys + k) * width;
-          for (let c = 0; c < width; c++) out[to + c] += share * values[from + c];
-        }
-      }
-    }
-    return out;
+  weighted_sum(trace, { shape, in: [weights] }, _, values) {
+    return filled(shape, (h, q, c) => {
+      const shares = trace.row(weights, [h, q]);
+      return shares.reduce((sum, share, k) => sum + share * values[(h * shares.length + k) * shape[2] + c], 0);
+    });
   },
-  concat(trace, tensor, context) {
-    const [rows, channels] = tensor.shape;
-    const [heads, , width] = trace.tensors.get(tensor.in[0]).shape;
-    const out = new Float64Array(rows * channels);
-    for (let h = 0; h < heads; h++) {
-      for (let r = 0; r < rows; r++) {
-        for (let c = 0; c < width; c++) out[r * channels + h * width + c] = context[(h * rows + r) * width + c];
-      }
-    }
-    return out;
+  concat(trace, { shape, in: [context] }) {
+    const { shape: split } = trace.tensors.get(context);
+    return filled(shape, (row, channel) => trace.value(context, inHeads(split, row, channel)));
   },
-  mean: (trace, tensor, x) => eachRow(x, tensor.shape[0], (row) => total(row) / row.length),
-  variance(trace, tensor, x, mean) {
-    const spread = (row, r) => total(row, (value) => (value - mean[r]) ** 2) / row.length;
-    return eachRow(x, tensor.shape[0], spread);
+  mean: (trace, { shape, in: [x] }) => filled(shape, (r) => average(trace.row(x, [r]))),
+  variance(trace, { shape, in: [x] }, _, mean) {
+    return filled(shape, (r) => average(trace.row(x, [r]), (value) => (value - mean[r]) ** 2));
   },
   normalise(trace, tensor, x, mean, variance) {
     const row = (i) => Math.floor(i / tensor.shape[1]);
@@ -330,28 +290,33 @@ const COMPUTE = {
   },
 };
 
-// How one number came about: {name, index, address, value, operands, terms, equation, note}.
+// How one number came about: {tensor, name, address, value, operands, terms, equation, note}.
 //
 // `equation` is a list of texts and numbers {value, address} that reads as arithmetic up to its result;
 // `terms` are the summands of a long sum, each with its factors; `note` names a sentence of the dictionary.
 export function explainCell(trace, name, index) {
   const tensor = trace.tensors.get(name);
-  const value = trace.value(name, index);
-  const operand = (input) => (at) => ({ value: trace.value(input, at), address: trace.address(input, at) });
-  const inputs = tensor.in.map(operand);
-  const told = CELL[tensor.op](trace, tensor, index, inputs);
-  const operands = told.operands ?? [];
-  return { tensor, name, index, address: trace.address(name, index), value, terms: null, ...told, operands };
+  const told = CELL[tensor.op](trace, tensor, index, tensor.in.map((input) => reader(trace, input)));
+  const parts = told.terms?.flatMap((term) => term.factors) ?? told.equation ?? [];
+  const operands = told.operands ?? [...new Set(parts)].filter((part) => part.address && trace.parse(part.address));
+  return { tensor, name, address: trace.address(name, index), value: trace.value(name, index), ...told, operands };
 }
 
-function computed(value, address = '') {
-  return { value, address };
+// One number of an input, or all of a row.
+function reader(trace, name) {
+  const at = (index) => ({ value: trace.value(name, index), address: trace.address(name, index) });
+  const row = (index) => range(trace.tensors.get(name).shape.at(-1)).map((c) => at([...index, c]));
+  return { at, row, address: (index) => trace.address(name, index) };
 }
 
-// Summands by size; the equation shows the largest and one number for all the rest.
-function summed(terms, extra = []) {
-  const sorted = [...terms].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  return { terms: sorted, extra };
+export function bySize(list) {
+  return [...list].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+}
+
+// A sum of products, the largest first; `summands` says what they are counted by.
+function summed(pairs, summands, extra = []) {
+  const terms = pairs.map(([a, b], at) => ({ at, value: a.value * b.value, factors: [a, b] }));
+  return { terms: bySize(terms), summands, extra };
 }
 
 function root(factor) {
@@ -361,131 +326,95 @@ function root(factor) {
 }
 
 function pointwise(symbols) {
-  return (trace, tensor, index, [x]) => {
-    const operand = x(index);
-    return { equation: symbols(operand), operands: [operand] };
-  };
+  return (trace, tensor, index, [x]) => ({ equation: symbols(x.at(index)) });
 }
 
 function linearCell(trace, tensor, index, [x]) {
-  const isHeads = tensor.op === 'heads';
-  const width = tensor.shape.at(-1);
-  const column = isHeads ? index[0] * width + index[2] : index.at(-1);
-  const row = isHeads ? index[1] : index[0];
-  const input = trace.tensors.get(tensor.in[0]);
-  const inputs = range(input.shape[1]).map((c) => x([row, c]));
-  const weights = trace.column(tensor.name, column);
-  const wants = { name: tensor.name, column };
-  if (!weights) return { equation: null, note: 'noteNoWeights', wants, row, operands: inputs };
-  const terms = inputs.map((operand, c) => ({
-    label: `${c}`,
-    value: operand.value * weights.weights[c],
-    factors: [operand, computed(weights.weights[c], `W(${tensor.name})[${column},${c}]`)],
-  }));
-  const bias = weights.bias ? [computed(weights.bias, `b(${tensor.name})[${column}]`)] : [];
-  return { ...summed(terms, bias), operands: inputs, summands: 'channels' };
+  const { row, column } = sourceOf(tensor, index);
+  const { name } = tensor;
+  const inputs = x.row([row]);
+  const found = trace.column(name, column);
+  if (!found) return { note: 'noteNoWeights', wants: { name, column }, row, operands: inputs };
+  const weight = (value, c) => ({ value, address: `W(${name})[${column},${c}]` });
+  const bias = found.bias ? [{ value: found.bias, address: `b(${name})[${column}]` }] : [];
+  return summed(inputs.map((one, c) => [one, weight(found.weights[c], c)]), 'channels', bias);
 }
 
 const CELL = {
   given: () => ({}),
-  gather: (trace, tensor, index, [ids]) => ({ operands: [ids([index[0]])] }),
+  gather: (trace, tensor, index, [ids]) => ({ operands: [ids.at([index[0]])] }),
   rows: () => ({}),
-  sinusoid(trace, tensor, [at, channel]) {
-    const { width, layout, start = 0 } = { width: tensor.shape[1], ...tensor.constants };
-    const { pair, isSine } = sinusoidParts({ width, layout }, channel);
-    return { equation: [isSine ? 'sin(' : 'cos(', `${start + at} / 10000^(${2 * pair} / ${width})`, ')'] };
-  },
-  scale(trace, tensor, index, [x]) {
-    const operand = x(index);
-    const { factor } = tensor.constants;
+  sinusoid: (trace, tensor, [at, channel]) => ({ equation: [waveOf(tensor, at, channel).written] }),
+  scale(trace, { name, constants: { factor } }, index, [x]) {
     const exact = root(factor);
-    const times = exact ? [` ${exact[0]} √${exact[1]}`] : [' × ', computed(factor, `factor(${tensor.name})`)];
-    return { equation: [operand, ...times], operands: [operand] };
+    const times = exact ? [` ${exact[0]} √${exact[1]}`] : [' × ', { value: factor, address: `factor(${name})` }];
+    return { equation: [x.at(index), ...times] };
   },
-  add(trace, tensor, index, [a, b]) {
-    const operands = [a(index), b(index)];
-    return { equation: [operands[0], ' + ', operands[1]], operands };
-  },
+  add: (trace, tensor, index, [a, b]) => ({ equation: [a.at(index), ' + ', b.at(index)] }),
   rotate(trace, tensor, index, [x]) {
     const [channel, before] = [index.at(-1), index.slice(0, -1)];
     const isFirst = channel % 2 === 0;
-    const own = x(index);
-    const other = x([...before, isFirst ? channel + 1 : channel - 1]);
+    const own = x.at(index);
+    const other = x.at([...before, isFirst ? channel + 1 : channel - 1]);
     const { written } = turnOf(tensor, place(tensor.shape, index));
-    const [plus, cos, sin] = [isFirst ? ' − ' : ' + ', ` × cos(${written})`, ` × sin(${written})`];
-    const equation = isFirst ? [own, cos, plus, other, sin] : [other, sin, plus, own, cos];
+    const [cos, sin] = [` × cos(${written})`, ` × sin(${written})`];
+    const equation = isFirst ? [own, cos, ' − ', other, sin] : [other, sin, ' + ', own, cos];
     return { equation, operands: [own, other] };
   },
   linear: linearCell,
   heads: linearCell,
-  matmul_t(trace, tensor, [head, query, key], [a, b]) {
-    const width = trace.tensors.get(tensor.in[0]).shape[2];
-    const terms = range(width).map((c) => {
-      const factors = [a([head, query, c]), b([head, key, c])];
-      return { label: `${c}`, value: factors[0].value * factors[1].value, factors };
-    });
-    return { ...summed(terms), operands: terms.flatMap((term) => term.factors), summands: 'channels' };
+  matmul_t(trace, tensor, [head, query, key], [queries, keys]) {
+    const others = keys.row([head, key]);
+    return summed(queries.row([head, query]).map((one, c) => [one, others[c]]), 'channels');
   },
   mask(trace, tensor, index, [x]) {
-    const operand = x(index);
-    const open = isAllowed(tensor, index[1], index[2]);
-    return { equation: open ? [operand] : null, note: open ? null : 'noteMasked', operands: [operand] };
+    const operand = x.at(index);
+    const isOpen = isAllowed(tensor, index[1], index[2]);
+    return isOpen ? { equation: [operand] } : { note: 'noteMasked', operands: [operand] };
   },
   softmax(trace, tensor, index, [x]) {
-    const row = trace.row(tensor.in[0], index.slice(0, -1));
-    const top = maximum(row);
-    const all = total(row, (value) => Math.exp(value - top));
-    const operand = x(index);
-    const rowAddress = trace.address(tensor.in[0], index.slice(0, -1));
-    const best = computed(top, `max(${rowAddress})`);
-    const below = computed(all, `sum(exp(${rowAddress}-max))`);
-    return { equation: ['exp(', operand, ' − ', best, ') / ', below], operands: [operand], note: 'noteSoftmax' };
+    const before = index.slice(0, -1);
+    const row = trace.row(tensor.in[0], before);
+    const top = { value: maximum(row), address: `max(${x.address(before)})` };
+    const all = total(row, (value) => Math.exp(value - top.value));
+    const below = { value: all, address: `sum(exp(${x.address(before)}-max))` };
+    return { equation: ['exp(', x.at(index), ' − ', top, ') / ', below], note: 'noteSoftmax' };
   },
   log_softmax(trace, tensor, index, [x]) {
-    const row = trace.row(tensor.in[0], index.slice(0, -1));
-    const operand = x(index);
-    const all = computed(logSumExp(row), `logsumexp(${trace.address(tensor.in[0], index.slice(0, -1))})`);
-    return { equation: [operand, ' − ', all], operands: [operand] };
+    const before = index.slice(0, -1);
+    const all = logSumExp(trace.row(tensor.in[0], before));
+    return { equation: [x.at(index), ' − ', { value: all, address: `logsumexp(${x.address(before)})` }] };
   },
   weighted_sum(trace, tensor, [head, query, channel], [weights, values]) {
-    const keys = trace.tensors.get(tensor.in[0]).shape[2];
-    const terms = range(keys).map((key) => {
-      const factors = [weights([head, query, key]), values([head, key, channel])];
-      return { label: `${key}`, value: factors[0].value * factors[1].value, factors };
-    });
-    const axis = trace.tensors.get(tensor.in[0]).axes[2];
-    const summands = axis.startsWith('src') ? 'src' : 'tgt';
-    return { ...summed(terms), operands: terms.flatMap((term) => term.factors), summands };
+    const summands = trace.tensors.get(tensor.in[0]).axes[2].slice(0, 3);
+    const pairs = weights.row([head, query]).map((share, key) => [share, values.at([head, key, channel])]);
+    return summed(pairs, summands);
   },
   concat(trace, tensor, [row, channel], [context]) {
-    const width = trace.tensors.get(tensor.in[0]).shape[2];
-    const operand = context([Math.floor(channel / width), row, channel % width]);
-    return { equation: [operand], operands: [operand] };
+    const { shape } = trace.tensors.get(tensor.in[0]);
+    return { equation: [context.at(inHeads(shape, row, channel))] };
   },
   mean(trace, tensor, [row], [x]) {
-    const width = trace.tensors.get(tensor.in[0]).shape[1];
-    const operands = range(width).map((c) => x([row, c]));
-    const all = computed(total(operands, (one) => one.value), `sum(${trace.address(tensor.in[0], [row])})`);
-    return { equation: [all, ` / ${width}`], operands };
+    const operands = x.row([row]);
+    const all = { value: total(operands, (one) => one.value), address: `sum(${x.address([row])})` };
+    return { equation: [all, ` / ${operands.length}`], operands };
   },
   variance(trace, tensor, [row], [x, mean]) {
-    const width = trace.tensors.get(tensor.in[0]).shape[1];
-    const middle = mean([row, 0]);
-    const operands = range(width).map((c) => x([row, c]));
-    const all = total(operands, (one) => (one.value - middle.value) ** 2);
-    const squares = computed(all, `sum((${trace.address(tensor.in[0], [row])}-${middle.address})^2)`);
-    return { equation: [squares, ` / ${width}`], operands: [middle, ...operands] };
+    const middle = mean.at([row, 0]);
+    const operands = x.row([row]);
+    const squares = total(operands, (one) => (one.value - middle.value) ** 2);
+    const all = { value: squares, address: `sum((${x.address([row])}-${middle.address})^2)` };
+    return { equation: [all, ` / ${operands.length}`], operands: [middle, ...operands] };
   },
-  normalise(trace, tensor, [row, channel], [x, mean, variance]) {
-    const operands = [x([row, channel]), mean([row, 0]), variance([row, 0])];
-    const eps = tensor.constants.eps.toString();
-    return { equation: ['(', operands[0], ' − ', operands[1], ') / √(', operands[2], ` + ${eps})`], operands };
+  normalise(trace, { constants: { eps } }, [row, channel], [x, mean, variance]) {
+    const below = [') / √(', variance.at([row, 0]), ` + ${eps})`];
+    return { equation: ['(', x.at([row, channel]), ' − ', mean.at([row, 0]), ...below] };
   },
   affine(trace, tensor, [row, channel], [x]) {
-    const operand = x([row, channel]);
-    const gamma = computed(trace.constants(tensor, 'gamma')[channel], `gamma(${tensor.name})[${channel}]`);
-    const beta = computed(trace.constants(tensor, 'beta')[channel], `beta(${tensor.name})[${channel}]`);
-    return { equation: [operand, ' × ', gamma, ' + ', beta], operands: [operand] };
+    const constant = (key) => {
+      return { value: trace.constants(tensor, key)[channel], address: `${key}(${tensor.name})[${channel}]` };
+    };
+    return { equation: [x.at([row, channel]), ' × ', constant('gamma'), ' + ', constant('beta')] };
   },
   relu: pointwise((x) => ['max(0, ', x, ')']),
   gelu: pointwise((x) => [x, ' × Φ(', x, ')']),

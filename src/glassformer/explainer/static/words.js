@@ -7,6 +7,7 @@ export const STATIONS = TABLE.stations;
 
 const LANGUAGES = ['en', 'fr'];
 
+// `{0}` is the first thing that `say` is told.
 const PHRASES = {
   map: ['Map', 'Carte'],
   source: ['Source', 'Source'],
@@ -54,12 +55,12 @@ const PHRASES = {
   given: ['given from outside', 'donné de l’extérieur'],
   derived: ['computed here, so nothing to compare', 'calculé ici, rien à comparer'],
   checkSay: [
-    (n, most) => `${n} tensors agree; the largest difference is ${most}`,
-    (n, most) => `${n} tenseurs concordent ; le plus grand écart est ${most}`,
+    '{0} tensors agree; the largest difference is {1}',
+    '{0} tenseurs concordent ; le plus grand écart est {1}',
   ],
   checkBad: [
-    (n) => `${n} of the tensors do not follow from their inputs`,
-    (n) => `${n} des tenseurs ne découlent pas de leurs entrées`,
+    '{0} of the tensors do not follow from their inputs',
+    '{0} des tenseurs ne découlent pas de leurs entrées',
   ],
   tensor: ['tensor', 'tenseur'],
   difference: ['largest |Δ|', '|Δ| maximal'],
@@ -73,12 +74,9 @@ const PHRASES = {
     'Choose a number in the picture to see where it comes from.',
     'Choisissez un nombre dans l’image pour voir d’où il vient.',
   ],
-  rest: [(n) => `the other ${n}`, (n) => `les ${n} autres`],
+  rest: ['the other {0}', 'les {0} autres'],
   bias: ['bias b', 'biais b'],
-  sumOf: [
-    (n) => `A sum of ${n} products, the largest first`,
-    (n) => `Une somme de ${n} produits, les plus grands d’abord`,
-  ],
+  sumOf: ['A sum of {0} products, the largest first', 'Une somme de {0} produits, les plus grands d’abord'],
   comesFrom: ['It comes from', 'Il vient de'],
   share: ['share', 'part'],
   channel: ['channel', 'canal'],
@@ -101,7 +99,7 @@ const PHRASES = {
   temperature: ['Temperature', 'Température'],
   topK: ['Top-k (0: all)', 'Top-k (0 : tous)'],
   search: ['Find a word of the vocabulary', 'Chercher un mot du vocabulaire'],
-  found: [(n) => `${n} found`, (n) => `${n} trouvés`],
+  found: ['{0} found', '{0} trouvés'],
   chosen: ['chosen', 'choisi'],
   before: ['before', 'avant'],
   after: ['after', 'après'],
@@ -115,7 +113,7 @@ const PHRASES = {
   columns: ['columns', 'colonnes'],
   rows: ['rows', 'lignes'],
   force: ['Force another word here', 'Forcer un autre mot ici'],
-  forceAsk: [(t) => `Which word should come at place ${t}?`, (t) => `Quel mot faut-il à la place ${t} ?`],
+  forceAsk: ['Which word should come at place {0}?', 'Quel mot faut-il à la place {0} ?'],
   unforce: ['Let the model choose again', 'Laisser le modèle choisir'],
   needsLive: [
     'This page is an export. For other words, sentences or hypotheses, run: glassformer explain --open',
@@ -126,8 +124,8 @@ const PHRASES = {
   working: ['Translating…', 'Traduction…'],
   traceThis: ['Show this hypothesis at every station', 'Montrer cette hypothèse à chaque station'],
   engineSays: [
-    (name, text) => `translate, with its engine ${name}, gives a different text: ${text}`,
-    (name, text) => `translate, avec son moteur ${name}, donne un autre texte : ${text}`,
+    'translate, with its engine {0}, gives a different text: {1}',
+    'translate, avec son moteur {0}, donne un autre texte : {1}',
   ],
   notEnded: [
     'The length limit cut this translation off before its end mark.',
@@ -148,18 +146,9 @@ const PHRASES = {
     'The largest is subtracted, so that exp cannot overflow; it cancels out.',
     'On soustrait d’abord le plus grand, pour qu’exp ne déborde pas ; il se simplifie.',
   ],
-  looks: [
-    (q, share, k) => `“${q}” looks ${share} at “${k}”`,
-    (q, share, k) => `« ${q} » regarde à ${share} « ${k} »`,
-  ],
-  writes: [
-    (word, share, k) => `To write “${word}”, it looks ${share} at “${k}”`,
-    (word, share, k) => `Pour écrire « ${word} », il regarde à ${share} « ${k} »`,
-  ],
-  certain: [
-    (word, share) => `The model is ${share} sure of “${word}”`,
-    (word, share) => `Le modèle est sûr à ${share} de « ${word} »`,
-  ],
+  looks: ['“{0}” looks {1} at “{2}”', '« {0} » regarde à {1} « {2} »'],
+  writes: ['To write “{0}”, it looks {1} at “{2}”', 'Pour écrire « {0} », il regarde à {1} « {2} »'],
+  certain: ['The model is {1} sure of “{0}”', 'Le modèle est sûr à {1} de « {0} »'],
   startTour: ['Begin at the first station', 'Commencer à la première station'],
   parameters: ['parameters learned', 'paramètres appris'],
   channelsEach: ['channels per token', 'canaux par jeton'],
@@ -177,32 +166,6 @@ const PHRASES = {
   legendAddress: [
     'Every number has an address, for the URL, the terminal and Python.',
     'Chaque nombre a une adresse, pour l’URL, le terminal et Python.',
-  ],
-  keyList: [
-    [
-      ['← →', 'step'],
-      ['[ ]', 'layer'],
-      [', .', 'head'],
-      ['n p', 'next, previous station'],
-      ['1 2 3', 'picture, numbers, arithmetic'],
-      ['Enter', 'arithmetic'],
-      ['Esc', 'unpin'],
-      ['Backspace', 'one hop back'],
-      ['f', 'force a word'],
-      ['Tab, arrows, Home, End', 'inside a matrix'],
-    ],
-    [
-      ['← →', 'étape'],
-      ['[ ]', 'couche'],
-      [', .', 'tête'],
-      ['n p', 'station suivante, précédente'],
-      ['1 2 3', 'image, nombres, calcul'],
-      ['Entrée', 'calcul'],
-      ['Échap', 'désépingler'],
-      ['Retour arrière', 'un pas en arrière'],
-      ['f', 'forcer un mot'],
-      ['Tab, flèches, Début, Fin', 'dans une matrice'],
-    ],
   ],
   mergeStep: ['Merge', 'Fusion'],
   merges: ['Pairs are merged, the most useful first', 'Des paires sont fusionnées, la plus utile d’abord'],
@@ -245,29 +208,44 @@ const PHRASES = {
   stack: ['through all layers', 'à travers les couches'],
   ended: ['The end mark came out: the loop is done.', 'La marque de fin est sortie : la boucle est finie.'],
   error: ['Something went wrong', 'Une erreur est survenue'],
-  showing: [(a, b, n, what) => `${what} ${a}–${b} of ${n}`, (a, b, n, what) => `${what} ${a}–${b} sur ${n}`],
+  showing: ['{3} {0}–{1} of {2}', '{3} {0}–{1} sur {2}'],
   nodes: ['nodes', 'nœuds'],
 };
 
-let language = 'en';
+// Keys and what they do.
+export const KEYS = [
+  { key: ['← →', '← →'], does: ['step', 'étape'] },
+  { key: ['[ ]', '[ ]'], does: ['layer', 'couche'] },
+  { key: [', .', ', .'], does: ['head', 'tête'] },
+  { key: ['n p', 'n p'], does: ['next, previous station', 'station suivante, précédente'] },
+  { key: ['1 2 3', '1 2 3'], does: ['picture, numbers, arithmetic', 'image, nombres, calcul'] },
+  { key: ['Enter', 'Entrée'], does: ['arithmetic', 'calcul'] },
+  { key: ['Esc', 'Échap'], does: ['unpin', 'désépingler'] },
+  { key: ['Backspace', 'Retour arrière'], does: ['one hop back', 'un pas en arrière'] },
+  { key: ['f', 'f'], does: ['force a word', 'forcer un mot'] },
+  { key: ['Tab, arrows, Home, End', 'Tab, flèches, Début, Fin'], does: ['inside a matrix', 'dans une matrice'] },
+];
+
+export let language = 'en';
 
 export function setLanguage(name) {
   language = LANGUAGES.includes(name) ? name : 'en';
 }
 
-export function currentLanguage() {
-  return language;
+// Of a phrase in all languages, the one in the page's language.
+export function spoken(phrase) {
+  return phrase?.[LANGUAGES.indexOf(language)];
 }
 
 export function say(key, ...parts) {
-  const phrase = PHRASES[key][LANGUAGES.indexOf(language)];
-  return typeof phrase === 'function' ? phrase(...parts) : phrase;
+  return spoken(PHRASES[key]).replace(/\{(\d)\}/g, (_, n) => parts[n]);
 }
 
 // A station as it applies to a model: its formula, its needs, and {title, idea, words, slip} in the page's language.
 export function stationFor(station, config) {
-  const variant = station.variants?.[config.positions] ?? {};
-  return { ...station, ...variant, ...station[language], ...variant[language] };
+  const told = { ...station, ...station.variants?.[config.positions] };
+  for (const key of ['title', 'idea', 'words', 'slip']) told[key] = spoken(told[key]);
+  return told;
 }
 
 // The place among all stations of the one that has this slug or number; -1 for none.
@@ -276,7 +254,7 @@ export function placeOf(name) {
 }
 
 // The place of the station that a tensor belongs to; `*` in a pattern is one part of the address.
-const HOMES = STATIONS.flatMap(({ home }, place) => home.map((pattern) => {
+const HOMES = STATIONS.flatMap(({ home = [] }, place) => home.map((pattern) => {
   const escaped = pattern.replaceAll('.', '\\.').replaceAll('*', '[^.]+');
   return [new RegExp(`^${escaped}$`), place];
 }));
