@@ -7,6 +7,7 @@ modules then take their fused path, and nothing is named, kept or slowed down.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +22,7 @@ class Call(NamedTuple):
     address: str
     operation: Function
     inputs: tuple[Tensor, ...]
-    constants: dict[str, Any]
+    constants: Mapping[str, Any]
     axes: tuple[str, ...]  # without the batch
     code: str  # module:line
 

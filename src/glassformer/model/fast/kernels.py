@@ -32,7 +32,7 @@ def activate(x: Tensor, name: str) -> Tensor:
     """Apply the activation function called `name`: relu, gelu or silu."""
     if name == "relu" and x.requires_grad and _is_eager_on_cpu(x):
         return relu.relu(x)
-    return OPERATIONS[name].function(x)
+    return OPERATIONS[name](x)
 
 
 def attend(

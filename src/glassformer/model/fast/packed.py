@@ -143,7 +143,7 @@ class _Layer:
             network = layer.feed_forward
             self.hidden = linear(network.hidden.weight, network.hidden.bias)
             self.output = linear(network.output.weight, network.output.bias)
-            self.activation = None if network.activation == "relu" else OPERATIONS[network.activation].function
+            self.activation = None if network.activation == "relu" else OPERATIONS[network.activation]
             self.before_ff, self.after_ff = _norms(layer.around_ff)
 
     def feed(self, x: Tensor) -> Tensor:
