@@ -27,9 +27,8 @@ from glassformer.store.folder import load_model, read_config
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.average import average_checkpoints, average_run
 from glassformer.training.learner import Learner, Update
-from glassformer.training.lock import LOCK, lock_run
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import _remove_run
+from glassformer.training.run import LOCK, _remove_run, lock_run
 from glassformer.training.start import train_run
 from glassformer.training.validation import Validation, Validator
 
