@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -385,7 +386,8 @@ class Trainer:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Finish the current update when a signal asks to stop; a second signal stops at once."""
-        if self.world.size > 1:  # torchrun ends its workers by signal and restarts them
+        is_main = threading.current_thread() is threading.main_thread()  # no other may handle signals
+        if self.world.size > 1 or not is_main:  # torchrun ends its workers by signal and restarts them
             yield
             return
 
