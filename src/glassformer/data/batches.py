@@ -216,7 +216,7 @@ class Batches:
             self._prepared.keep_only(epoch, epoch + 1)
             self._prepared.ahead(epoch + 1)
 
-    def _open(self, epoch: int) -> tuple[Shard, Plan]:
+    def _open(self, epoch: int) -> tuple[Shard, Plan | list[Numbers]]:
         if self._opened is None or self._opened[0] != epoch:
             shard = self._prepared.epoch(epoch)
             self._opened = epoch, shard, Plan(shard, self._config, self._seed, epoch)
