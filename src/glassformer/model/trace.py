@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -219,7 +220,7 @@ def _ids(name: str, ids: Sequence[int], vocab: int, config: ModelConfig, device:
 
 def altering(*interventions: Intervention) -> Scope:
     """Return a scope under which `encode`, `start` and `step` run with interventions; nothing is recorded."""
-    return Scope(_Alterer(interventions))
+    return Scope(partial(_altered, interventions=interventions))
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -243,22 +244,12 @@ class Watcher:
     pattern: str
     kept: list[Tensor] = field(default_factory=list)
 
-    def record(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         """Compute a tensor and keep it if its address matches."""
         value = call.compute()
         if fnmatchcase(call.address, self.pattern):
             self.kept.append(value)
         return value
-
-
-@dataclass(frozen=True)
-class _Alterer:
-    """Applies interventions and keeps nothing."""
-
-    interventions: tuple[Intervention, ...]
-
-    def record(self, call: Call) -> Tensor:
-        return _altered(call, self.interventions)
 
 
 @dataclass(frozen=True)
@@ -269,7 +260,7 @@ class _Tracer:
     entries: dict[str, Entry] = field(default_factory=dict)
     addresses: dict[int, str] = field(default_factory=dict)  # id of a kept tensor -> its address
 
-    def record(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         address, operation, inputs, constants, axes, code = call
         assert address not in self.entries, f"{address} was recorded twice"
         concerned = tuple(change for change in self.interventions if change.matches(address))

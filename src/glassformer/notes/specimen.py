@@ -123,7 +123,7 @@ class Notebook:
 
     kept: dict[str, list[Tensor]] = field(default_factory=dict)
 
-    def record(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         """Compute a tensor and keep it under its address."""
         value = call.compute()
         self.kept.setdefault(call.address, []).append(value)
