@@ -333,7 +333,7 @@ def test_ids_take_as_little_as_they_need(size: int, dtype: str) -> None:
 
 def test_ids_of_a_large_vocabulary(tmp_path: Path) -> None:
     block = Block(np.array([70_000, 5]), np.array([2]), np.array([65_535]), np.array([1]), np.array([1]), Counts(1, 1))
-    with ShardWriter(tmp_path / "shard", ("<u4", "<u2")) as writer:
+    with ShardWriter.open(tmp_path / "shard", ("<u4", "<u2")) as writer:
         writer.write(block)
         writer.finish(key="k", epoch=None, max_length=9, files=("a",), reading=())
     shard = open_shard(tmp_path / "shard", "k", None)

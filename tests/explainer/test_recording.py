@@ -409,7 +409,7 @@ def test_formulas_are_read_from_the_operations(name: str) -> None:
     first = found.source.splitlines()[0]
     assert lines[int(line) - 1].strip() == first
     assert found.source.splitlines()[-1].startswith("return ")
-    assert found.says == str(OPERATIONS[name].function.__doc__).splitlines()[0]
+    assert found.says == str(OPERATIONS[name].__doc__).splitlines()[0]
     assert statement(found.code).splitlines()[0] == first
 
 

@@ -26,7 +26,7 @@ class Notebook:
 
     seen: dict[str, Tensor] = field(default_factory=dict)
 
-    def record(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         self.seen[call.address] = call.compute()
         return self.seen[call.address]
 

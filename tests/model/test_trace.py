@@ -178,7 +178,7 @@ def test_every_tensor_names_the_line_that_asked_for_it(changes: dict[str, Any]) 
         assert repr(name) in names or (name in ("q", "k", "v", "rotated_q", "rotated_k") and "name" in names), (
             f"{address} at {entry.code}"
         )
-        assert entry.operation in operations or "OPERATIONS[self.activation].function" in operations, (
+        assert entry.operation in operations or "OPERATIONS[self.activation]" in operations, (
             f"{address} at {entry.code}"
         )
 

@@ -28,11 +28,18 @@ from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.trace import skip
 from glassformer.model.transformer import Transformer
 from glassformer.notes import NOTES, TOUR, show
+from glassformer.notes.attention import (
+    forms,
+    look_up,
+    multi_head,
+    one_key_softmax,
+    spread,
+    twice_exponential,
+    worked_scores,
+)
 from glassformer.notes.decoding import future, projections, search, start_tokens
 from glassformer.notes.layers import batch_norm, layer_norm, reach, worked_norm
 from glassformer.notes.note import MARKDOWN, ROWS, Note, place
-from glassformer.notes.reading import forms, look_up, multi_head
-from glassformer.notes.scores import one_key_softmax, spread, twice_exponential, worked_scores
 from glassformer.notes.specimen import LEXICON, RACCOON, WOMAN, count, gap, ids, words
 from glassformer.notes.whole import PHRASES, learn_phrases, loss_both_ways, time_both
 from glassformer.notes.words import as_sets, pair, raccoon

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from glassformer.errors import RunError
-from glassformer.training.lock import LOCK, lock_run
+from glassformer.training.run import LOCK, lock_run
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from glassformer.training.lock import lock_run
+from glassformer.training.run import lock_run
 with lock_run(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

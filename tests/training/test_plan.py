@@ -88,7 +88,7 @@ def test_the_run_takes_what_was_planned(planned: tuple[Recipe, Forecast]) -> Non
 def test_figures_of_a_probe(planned: tuple[Recipe, Forecast]) -> None:
     _, found = planned
     assert found.tokens_per_s > 0
-    assert found.seconds_looking > 0
+    assert found.validation_seconds > 0
     assert 0 < found.memory["python, torch and data"] < found.memory_peak < found.memory_free
     assert found.threads == 1
     assert found.notes == ()
@@ -180,9 +180,9 @@ def test_times_add_up(max_updates: int, validate_every: int, checkpoint_every: i
     found = extrapolate(with_training(max_updates=max_updates, **every), FOUND, WHOLE, 10**9)
     assert found.seconds_training == pytest.approx(max_updates * 500 / 250)  # tokens of an update over tokens a second
     n_validations, n_saves = -(-max_updates // validate_every), -(-max_updates // checkpoint_every) + 1
-    assert found.seconds_looking == pytest.approx(3.0 * (n_validations + 3))
+    assert found.validation_seconds == pytest.approx(3.0 * (n_validations + 3))
     assert found.seconds_saving == pytest.approx(0.5 * (n_saves + min(5, n_saves - 1)))
-    parts = found.seconds_preparing + found.seconds_training + found.seconds_looking + found.seconds_saving
+    parts = found.seconds_preparing + found.seconds_training + found.validation_seconds + found.seconds_saving
     assert found.seconds == pytest.approx(parts)
     assert found.epochs * found.updates_per_epoch == pytest.approx(max_updates)
     assert sum(found.memory.values()) == found.memory_peak

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from glassformer.config import TrainingConfig
-from glassformer.training.schedule import learning_rate
+from glassformer.training.adam import learning_rate
 
 SCHEDULES = ("inverse-sqrt", "cosine", "linear", "constant")
 

@@ -13,8 +13,8 @@ from glassformer.evaluation.scores import Score, measure
 from glassformer.training import validation as validation_of_a_run
 from glassformer.training.history import History
 from glassformer.training.observer import Observer
-from glassformer.training.selection import METRICS, SCORES, goodness
 from glassformer.training.start import train_run
+from glassformer.training.validation import METRICS, SCORES, goodness
 from tests.runs import validation, write_run
 from tests.training.test_trainer import recipe, scores
 

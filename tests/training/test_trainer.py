@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import glassformer
 from glassformer.errors import ConfigError, DataError, GlassformerError, ModelFileError, RunError, Stopped
 from glassformer.report.card import ModelCard
 from glassformer.report.progress import JsonLines
@@ -27,9 +29,8 @@ from glassformer.store.folder import load_model, read_config
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.average import average_checkpoints, average_run
 from glassformer.training.learner import Learner, Update
-from glassformer.training.lock import LOCK, lock_run
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import _remove_run
+from glassformer.training.run import LOCK, _remove_run, lock_run
 from glassformer.training.start import train_run
 from glassformer.training.validation import Validation, Validator
 
@@ -103,6 +104,13 @@ def test_the_same_command_again_changes_nothing(unbroken: Path) -> None:
     before = final(unbroken)
     train_run(recipe(unbroken.parent))
     assert final(unbroken) == before
+
+
+def test_outside_the_main_thread_a_run_ends_the_same(tmp_path: Path, unbroken: Path) -> None:
+    """There no signal handler can be set."""
+    with ThreadPoolExecutor(1) as thread:
+        run = thread.submit(glassformer.train, recipe(tmp_path)).result()
+    assert final(run) == final(unbroken)
 
 
 @pytest.mark.parametrize("crashes", [(1,), (2, 5), (3, 4, 6, 9)])

@@ -93,7 +93,7 @@ def _is_token(lengths: Numbers) -> NDArray[np.bool_]:
     return np.arange(int(lengths.max()) + 1) < lengths[:, None]
 
 
-def length_batches(lengths: Sequence[int], *, max_tokens: int, max_rows: int | None = None) -> Iterator[list[int]]:
+def length_batches(lengths: Sequence[int], *, max_tokens: int) -> Iterator[list[int]]:
     """Yield the positions of `lengths` in batches of similar length, the longest first and equal ones in order.
 
     A batch, padded to its longest row, holds at most `max_tokens` positions, but at least one row.
@@ -102,8 +102,8 @@ def length_batches(lengths: Sequence[int], *, max_tokens: int, max_rows: int | N
     start = 0
     while start < len(order):
         n_rows = max(max_tokens // max(lengths[order[start]], 1), 1)
-        yield order[start : start + min(n_rows, max_rows or n_rows)]
-        start += min(n_rows, max_rows or n_rows)
+        yield order[start : start + n_rows]
+        start += n_rows
 
 
 class Plan:
@@ -216,7 +216,7 @@ class Batches:
             self._prepared.keep_only(epoch, epoch + 1)
             self._prepared.ahead(epoch + 1)
 
-    def _open(self, epoch: int) -> tuple[Shard, Plan]:
+    def _open(self, epoch: int) -> tuple[Shard, Plan | list[Numbers]]:
         if self._opened is None or self._opened[0] != epoch:
             shard = self._prepared.epoch(epoch)
             self._opened = epoch, shard, Plan(shard, self._config, self._seed, epoch)

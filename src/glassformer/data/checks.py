@@ -288,8 +288,6 @@ def check_numbers(src: str, tgt: str) -> Finding | None:
     Only digits count, so that 1,000.5 and 1 000,5 are equal; a single digit may be spelt out on the other side.
     """
     numbers = _DIGITS.findall(src), _DIGITS.findall(tgt)
-    if not (numbers[0] or numbers[1]):
-        return None
     if sorted(numbers[0]) == sorted(numbers[1]):
         return None
     digits = [sorted(str(unicodedata.digit(digit)) for number in side for digit in number) for side in numbers]

@@ -6,11 +6,10 @@ only by two fingerprints per pair.
 
 from __future__ import annotations
 
-import heapq
 import math
 import re
-import stat
 import time
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,8 +137,11 @@ def examine(
     `watch` is called with the number of bytes read: those of `corpora` twice, those of `dev` and `test` once.
     """
     begun = time.perf_counter()
-    for corpus in corpora:
-        _check_rereadable(corpus)
+    for path in (path for corpus in corpora for path in corpus.paths):
+        if path.exists() and not path.is_file():
+            raise DataError(
+                f"{path} is not a regular file; the doctor reads a corpus twice, so write it to a file first"
+            )
     held_out = [_HeldOut("dev", open_corpora(dev, Faults(), on_fault, watch))]
     held_out.append(_HeldOut("test", open_corpora(test, Faults(), on_fault, watch)))
     usual = _learn(open_corpora(corpora, Faults(), on_fault, watch))
@@ -147,7 +149,7 @@ def examine(
 
     faults = Faults(hear=None if clean is None else clean.remove_fault)
     counts: Counter[Kind] = Counter()
-    worst = {kind: _Worst() for kind in Kind}
+    worst: dict[Kind, list[Example]] = {kind: [] for kind in Kind}
     shape = Shape()
     n_kept = 0
     for batch in _batches(open_corpora(corpora, faults, on_fault, watch)):
@@ -155,7 +157,7 @@ def examine(
         for pair, findings in zip(batch, examination.judge(batch), strict=True):
             for finding in findings:
                 counts[finding.kind] += 1
-                worst[finding.kind].add(Example(pair, finding))
+                _keep_if_bad(worst[finding.kind], Example(pair, finding))
             reasons = [finding.kind for finding in findings if finding.kind in remove]
             n_kept += not reasons
             if clean is not None:
@@ -169,7 +171,7 @@ def examine(
         faults=faults,
         n_kept=n_kept,
         counts=counts,
-        examples={kind: worst[kind].examples() for kind in Kind if counts[kind]},
+        examples={kind: tuple(worst[kind]) for kind in Kind if counts[kind]},
         remove=remove,
         usual_ratio=usual.ratio,
         languages=usual.languages,
@@ -311,35 +313,12 @@ def _near_form(pair: Pair, src: str, tgt: str) -> str:
     return _NUMBER.sub("0", f"{src}\t{tgt}") if src and tgt else f"{pair.src}\t{pair.tgt}"
 
 
-class _Worst:
-    """The worst few examples of a kind with different sources; among equals the earlier ones."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Example]] = []
-        self._n_seen = 0
-
-    def add(self, example: Example) -> None:
-        self._n_seen += 1
-        entry = (example.finding.severity, -self._n_seen, example)
-        if len(self._heap) == _N_EXAMPLES and entry < self._heap[0]:
-            return
-        if any(kept.pair.src == example.pair.src for _, _, kept in self._heap):
-            return
-        heapq.heappush(self._heap, entry)
-        if len(self._heap) > _N_EXAMPLES:
-            heapq.heappop(self._heap)
-
-    def examples(self) -> tuple[Example, ...]:
-        return tuple(example for _, _, example in sorted(self._heap, reverse=True))
+def _keep_if_bad(worst: list[Example], example: Example) -> None:
+    """Keep the worst few examples with different sources, the worst first; among equals the earlier ones."""
+    if all(kept.pair.src != example.pair.src for kept in worst):
+        insort(worst, example, key=lambda each: -each.finding.severity)
+        del worst[_N_EXAMPLES:]
 
 
 def _files(corpora: Iterable[CorpusConfig]) -> tuple[str, ...]:
     return tuple(",".join(map(str, corpus.paths)) for corpus in corpora)
-
-
-def _check_rereadable(corpus: CorpusConfig) -> None:
-    for path in corpus.paths:
-        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            raise DataError(
-                f"{path} is not a regular file; the doctor reads a corpus twice, so write it to a file first"
-            )

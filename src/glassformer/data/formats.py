@@ -28,6 +28,7 @@ RULE: Final = "faulty lines are skipped and counted; unreadable files and differ
 _EXAMPLES: Final = 3  # places that are reported per kind of fault
 
 _BLANKS: Final = re.compile(r"[ \t\r\n]+")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class FaultKind(StrEnum):
@@ -226,7 +227,7 @@ def _read_object(text: str, corpus: CorpusConfig, file: str, line: int) -> Itera
             yield Fault(FaultKind.NO_TEXT, file, line, f"{name} in {excerpt(text)}")
             return
     src, tgt = (values[name] for name in names)
-    if "\\u" in text and _has_lone_surrogate(src + tgt):
+    if "\\u" in text and _SURROGATE.search(src + tgt):
         yield Fault(FaultKind.LONE_SURROGATE, file, line, excerpt(text))
         return
     yield from _pair(src, tgt, file, line, text)
@@ -295,11 +296,3 @@ def _pair(src: str, tgt: str, file: str, line: int, whole: str) -> tuple[Pair | 
 def _nearest_language(values: dict[str, object], wanted: str) -> str | None:
     best = max(values, key=lambda code: closeness(code, wanted), default=None)
     return best if best is not None and closeness(best, wanted) else None
-
-
-def _has_lone_surrogate(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False

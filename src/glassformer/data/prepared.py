@@ -205,7 +205,7 @@ class _Preparation(NamedTuple):
         files: dict[str, int] = {}
         faults = Faults()
         blocks: Generator[tuple[Block, float]] = map_in_order(encoder.encode, self._chunks(files, faults), n_processes)
-        with ShardWriter(self.path(epoch), (id_type(sizes[0]), id_type(sizes[1]))) as writer, closing(blocks):
+        with ShardWriter.open(self.path(epoch), (id_type(sizes[0]), id_type(sizes[1]))) as writer, closing(blocks):
             self._check_stamps()
             for block, share in blocks:
                 writer.write(block)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Self
@@ -159,35 +159,32 @@ def _map(path: Path, dtype: str, count: int) -> NDArray[Any]:
     return np.asarray(np.memmap(path, dtype, "r"))
 
 
-class ShardWriter:
-    """Writes a shard, which appears atomically with `finish`; without it nothing is left behind."""
+def _part(folder: Path) -> Path:
+    return folder.with_name(folder.name + PART)
 
-    def __init__(self, folder: Path, id_types: tuple[str, str]) -> None:
-        self._folder, self._part, self._id_types = folder, folder.with_name(folder.name + PART), id_types
-        self._files: dict[str, BinaryIO] = {}
-        self._open = ExitStack()
+
+class ShardWriter:
+    """Writes a shard, which appears atomically with `finish`."""
+
+    def __init__(self, folder: Path, id_types: tuple[str, str], files: Mapping[str, BinaryIO]) -> None:
+        """Begin with the open files of an empty shard."""
+        self._folder, self._id_types, self._files = folder, id_types, files
         self.counts = Counts()
         self._n_tokens = [0, 0]
         self._longest = [0, 0]
-
-    def __enter__(self) -> Self:
-        self._open.callback(shutil.rmtree, self._part, ignore_errors=True)
-        try:
-            self._begin()
-        except BaseException:  # signals included: `__exit__` is not called after an exception in here
-            self._open.close()
-            raise
-        return self
-
-    def _begin(self) -> None:
-        self._part.mkdir(parents=True)
-        for name in (*(f"{side}.{what}" for side in _SIDES for what in ("ids", "offsets")), "places"):
-            self._files[name] = self._open.enter_context((self._part / name).open("wb"))
         for side in _SIDES:
             self._write(f"{side}.offsets", np.zeros(1, _NUMBER))
 
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
+    @classmethod
+    @contextmanager
+    def open(cls, folder: Path, id_types: tuple[str, str]) -> Iterator[Self]:
+        """Write a shard within the block; without `finish` nothing is left behind."""
+        part, names = _part(folder), [f"{side}.{what}" for side in _SIDES for what in ("ids", "offsets")]
+        with ExitStack() as stack:
+            stack.callback(shutil.rmtree, part, ignore_errors=True)
+            part.mkdir(parents=True)
+            files = {name: stack.enter_context((part / name).open("wb")) for name in (*names, "places")}
+            yield cls(folder, id_types, files)
 
     def write(self, block: Block) -> None:
         """Append some pairs."""
@@ -210,13 +207,14 @@ class ShardWriter:
             counts=self.counts,
             **origin,
         )
+        part = _part(self._folder)
         for file in self._files.values():
             sync(file)
-        with (self._part / _META).open("wb") as file:
+        with (part / _META).open("wb") as file:
             file.write(meta.model_dump_json(indent=1).encode())
             sync(file)
-        sync_folder(self._part)
-        self._part.rename(self._folder)
+        sync_folder(part)
+        part.rename(self._folder)
         sync_folder(self._folder.parent)
 
     def _write(self, name: str, numbers: NDArray[Any]) -> None:

@@ -12,14 +12,14 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing
 from itertools import chain, islice
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from glassformer.errors import DataError, GlassformerError
 
@@ -32,12 +32,6 @@ _AHEAD: Final = 2  # questions per worker that are read in advance
 
 class WorkerLostError(DataError):
     """A worker that was killed or ran out of memory."""
-
-
-class _Last(NamedTuple):
-    """The question after which a worker exits and frees its memory."""
-
-    question: Any
 
 
 class Worker:
@@ -56,9 +50,9 @@ class Worker:
         self.ask(work)
 
     def ask(self, question: Any, last: bool = False) -> None:
-        """Send a question; the answer can be read later, even after the worker has exited."""
+        """Send a question; after the last one the worker exits, and the answer can still be read."""
         try:
-            self._line.send(_Last(question) if last else question)
+            self._line.send((question, last))
         except OSError:
             raise self._loss() from None
 
@@ -101,7 +95,8 @@ def map_in_order(
     if n_processes == 1 or len(first) < _AHEAD * n_processes:
         yield from map(work, chain(first, coming))
         return
-    with _hired(work, n_processes) as workers:
+    with ExitStack() as stack:
+        workers = [stack.enter_context(closing(Worker(work))) for _ in range(n_processes)]
         free: SimpleQueue[Worker] = SimpleQueue()
         for worker in workers:
             free.put(worker)
@@ -131,30 +126,14 @@ def map_in_order(
                     worker.end()
 
 
-@contextmanager
-def _hired(work: Callable[[Any], Any], count: int) -> Iterator[list[Worker]]:
-    workers: list[Worker] = []
-    try:
-        for _ in range(count):
-            workers.append(Worker(work))
-        yield workers
-    finally:
-        for worker in workers:
-            worker.close()
-
-
 def serve(descriptor: int) -> None:
     """Run as a worker: receive the function, then answer questions until the connection is closed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a terminated worker cleans up first
     with Connection(descriptor) as line:
         try:
-            work = line.recv()
-            is_last = False
+            work, is_last = line.recv()
             while not is_last:
-                question = line.recv()
-                is_last = isinstance(question, _Last)
-                if is_last:
-                    (question,) = question
+                question, is_last = line.recv()
                 try:
                     answer = work(question)
                 except GlassformerError as error:

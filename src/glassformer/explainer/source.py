@@ -34,7 +34,7 @@ def statement(code: str) -> str:
 @cache
 def operation_source(name: str) -> OperationSource:
     """Return the body of an operation and its place."""
-    function = OPERATIONS[name].function
+    function = OPERATIONS[name]
     lines, first = inspect.getsourcelines(function)
     tree = ast.parse("".join(lines)).body[0]
     assert isinstance(tree, ast.FunctionDef), f"{name} is not a function"

@@ -141,7 +141,7 @@ class FeedForward(nn.Module):
     def _look(self, x: Tensor, scope: Scope) -> Tensor:
         wide = (scope.rows, "hidden")
         hidden = scope("hidden", linear, x, axes=wide, weight=self.hidden.weight, bias=self.hidden.bias)
-        active = scope("active", OPERATIONS[self.activation].function, hidden, axes=wide)
+        active = scope("active", OPERATIONS[self.activation], hidden, axes=wide)
         return scope(
             "output", linear, active, axes=(scope.rows, "channel"), weight=self.output.weight, bias=self.output.bias
         )

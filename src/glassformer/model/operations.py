@@ -8,25 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 Function = Callable[..., Tensor]
-
-
-class Operation(NamedTuple):
-    """A function of this module under its name."""
-
-    name: str
-    function: Function
-    is_skippable: bool = False  # its first input can stand in for its result: same meaning, same axes
-
-    def __call__(self, *inputs: Tensor, **constants: Any) -> Tensor:
-        """Compute it."""
-        return self.function(*inputs, **constants)
 
 
 def given(*, value: Tensor) -> Tensor:
@@ -160,10 +147,8 @@ def silu(x: Tensor) -> Tensor:
     return F.silu(x)
 
 
+# The first input of these can stand in for their result: same meaning, same axes.
 _SKIPPABLE = (add, affine, gelu, log_softmax, mask, normalise, relu, rotate, scale, silu, softmax)
 _OTHERS = (concat, gather, given, heads, linear, matmul_t, mean, rows, sinusoid, variance, weighted_sum)
-OPERATIONS: dict[str, Operation] = {
-    function.__name__: Operation(function.__name__, function, is_skippable)
-    for functions, is_skippable in ((_SKIPPABLE, True), (_OTHERS, False))
-    for function in functions
-}
+OPERATIONS: dict[str, Function] = {function.__name__: function for function in (*_SKIPPABLE, *_OTHERS)}
+SKIPPABLE: frozenset[str] = frozenset(function.__name__ for function in _SKIPPABLE)

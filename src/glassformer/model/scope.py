@@ -7,8 +7,9 @@ modules then take their fused path, and nothing is named, kept or slowed down.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -21,7 +22,7 @@ class Call(NamedTuple):
     address: str
     operation: Function
     inputs: tuple[Tensor, ...]
-    constants: dict[str, Any]
+    constants: Mapping[str, Any]
     axes: tuple[str, ...]  # without the batch
     code: str  # module:line
 
@@ -30,10 +31,7 @@ class Call(NamedTuple):
         return self.operation(*self.inputs, **self.constants)
 
 
-class Recorder(Protocol):
-    """Computes each named operation and returns the tensor that the model continues with."""
-
-    def record(self, call: Call) -> Tensor: ...
+Recorder = Callable[[Call], Tensor]  # computes what is named, and returns the tensor that the model continues with
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Scope:
         assert self.recorder is not None, "a blind scope records nothing: ask scope.looking first"
         caller = sys._getframe(1)
         code = f"{caller.f_globals['__name__']}:{caller.f_lineno}"
-        return self.recorder.record(Call(self.prefix + name, operation, inputs, constants, axes, code))
+        return self.recorder(Call(self.prefix + name, operation, inputs, constants, axes, code))
 
 
 BLIND = Scope(None)

@@ -56,21 +56,16 @@ class Stepper(Protocol[S]):
     @property
     def config(self) -> ModelConfig:
         """The model's settings."""
-        ...
 
     @property
     def start_id(self) -> int:
         """The id that the decoder reads first."""
-        ...
 
     def encode(self, src: Tensor, src_mask: Tensor | None = None) -> Memory:
         """Encode sources (B, S); `src_mask` (B, S) is True for tokens, None if nothing is padded."""
-        ...
 
     def start(self, memory: Memory) -> S:
         """Return the state of a decoder that has read no token yet."""
-        ...
 
     def step(self, tokens: Tensor, state: S) -> tuple[Tensor, S]:
         """Read the next token (N, 1) of each prefix and return the logits (N, 1, V) after it."""
-        ...

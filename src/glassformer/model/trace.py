@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from glassformer.config import ModelConfig
 from glassformer.errors import AddressError, ConfigError, nearest
-from glassformer.model.operations import OPERATIONS, Function, log_softmax, softmax
+from glassformer.model.operations import OPERATIONS, SKIPPABLE, log_softmax, softmax
 from glassformer.model.scope import Call, Scope
 from glassformer.model.transformer import Transformer
 
@@ -75,10 +76,10 @@ class Intervention:
         """Return whether this change applies to the tensor at `address`."""
         return fnmatchcase(address, Address.parse(self.pattern).name)
 
-    def apply(self, computed: Tensor, operation: str, inputs: tuple[Tensor, ...], axes: tuple[str, ...]) -> Tensor:
-        """Return the tensor that replaces the one (B, *axes) computed by `operation`."""
+    def apply(self, computed: Tensor, call: Call) -> Tensor:
+        """Return the tensor that replaces the one (B, *axes) computed by `call`."""
         where, result = Address.parse(self.pattern), computed.clone()
-        target = where.pick(result, axes)
+        target = where.pick(result, call.axes)
         if self.verb == "scale":
             target.mul_(self.amount)
         elif self.verb == "replace":
@@ -89,12 +90,13 @@ class Intervention:
                 raise AddressError(
                     f"{self.pattern} has shape {tuple(target.shape[1:])}, its replacement {tuple(value.shape)}"
                 ) from None
-        elif not OPERATIONS[operation].is_skippable:
+        elif call.operation.__name__ not in SKIPPABLE:
             raise AddressError(
-                f"{self.pattern} cannot be skipped: {operation} changes what its input means; zero it instead"
+                f"{self.pattern} cannot be skipped: {call.operation.__name__} changes what its input means; "
+                "zero it instead"
             )
         else:
-            target.copy_(where.pick(inputs[0], axes))
+            target.copy_(where.pick(call.inputs[0], call.axes))
         return result
 
 
@@ -169,7 +171,8 @@ class Trace(Mapping[str, "Tensor | float"]):
         """Recompute a tensor (B, *axes) from its recorded inputs by its recorded operation."""
         entry = self.entry(address)
         inputs = tuple(self.entries[name].value for name in entry.inputs)
-        return _run(OPERATIONS[entry.operation].function, inputs, entry.constants, entry.interventions, entry.axes)
+        call = Call(entry.address, OPERATIONS[entry.operation], inputs, entry.constants, entry.axes, entry.code)
+        return _altered(call, entry.interventions)
 
 
 def look(
@@ -217,7 +220,7 @@ def _ids(name: str, ids: Sequence[int], vocab: int, config: ModelConfig, device:
 
 def altering(*interventions: Intervention) -> Scope:
     """Return a scope under which `encode`, `start` and `step` run with interventions; nothing is recorded."""
-    return Scope(_Alterer(interventions))
+    return Scope(partial(_altered, interventions=interventions))
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -225,17 +228,12 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return said if said.startswith("did") else "iterate over a Trace for its addresses, such as enc.0.self.weights"
 
 
-def _run(
-    operation: Function,
-    inputs: tuple[Tensor, ...],
-    constants: Mapping[str, Any],
-    interventions: tuple[Intervention, ...],
-    axes: tuple[str, ...],
-) -> Tensor:
-    """Compute a tensor (B, *axes) and apply interventions to it."""
-    computed = operation(*inputs, **constants)
+def _altered(call: Call, interventions: Iterable[Intervention]) -> Tensor:
+    """Compute a tensor and apply the interventions that match its address."""
+    computed = call.compute()
     for change in interventions:
-        computed = change.apply(computed, operation.__name__, inputs, axes)
+        if change.matches(call.address):
+            computed = change.apply(computed, call)
     return computed
 
 
@@ -246,23 +244,12 @@ class Watcher:
     pattern: str
     kept: list[Tensor] = field(default_factory=list)
 
-    def record(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         """Compute a tensor and keep it if its address matches."""
         value = call.compute()
         if fnmatchcase(call.address, self.pattern):
             self.kept.append(value)
         return value
-
-
-@dataclass(frozen=True)
-class _Alterer:
-    """Applies interventions and keeps nothing."""
-
-    interventions: tuple[Intervention, ...]
-
-    def record(self, call: Call) -> Tensor:
-        concerned = tuple(change for change in self.interventions if change.matches(call.address))
-        return _run(call.operation, call.inputs, call.constants, concerned, call.axes)
 
 
 @dataclass(frozen=True)
@@ -273,11 +260,11 @@ class _Tracer:
     entries: dict[str, Entry] = field(default_factory=dict)
     addresses: dict[int, str] = field(default_factory=dict)  # id of a kept tensor -> its address
 
-    def record(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         address, operation, inputs, constants, axes, code = call
         assert address not in self.entries, f"{address} was recorded twice"
         concerned = tuple(change for change in self.interventions if change.matches(address))
-        value = _run(operation, inputs, constants, concerned, axes)
+        value = _altered(call, concerned)
         assert value.dim() == len(axes) + 1, f"{address}: axes {axes} do not fit shape {tuple(value.shape)}"
         names = tuple(self.addresses[id(tensor)] for tensor in inputs)
         self.entries[address] = Entry(address, value, axes, operation.__name__, names, constants, code, concerned)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.constrain import Constrain
 
 from glassformer.errors import UsageError
-from glassformer.notes import decoding, layers, reading, scores, whole, words
+from glassformer.notes import attention, decoding, layers, whole, words
 from glassformer.notes.note import Note, read_note
 from glassformer.notes.page import THEME, cover, page
 from glassformer.report import terminal
@@ -17,8 +17,8 @@ from glassformer.report import terminal
 # In the order of the rows. A function returns the slots of the file in `rows/` that has its name.
 _WORK: Final = (
     *(words.embedding, words.positions, words.word_order),
-    *(scores.query_key_value, scores.attention, scores.scaling, scores.worked_example),
-    *(reading.all_words, reading.soft_look_up, reading.heads),
+    *(attention.query_key_value, attention.attention, attention.scaling, attention.worked_example),
+    *(attention.all_words, attention.soft_look_up, attention.heads),
     *(layers.residual, layers.norms, layers.norm_in_numbers, layers.feed_forward, layers.stack),
     *(decoding.decoder, decoding.cross_attention, decoding.output, decoding.start, decoding.greedy_and_beam),
     *(whole.parallel, whole.pocket, whole.sizes, whole.jane),

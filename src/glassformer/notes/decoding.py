@@ -13,7 +13,7 @@ from glassformer.model.operations import softmax
 from glassformer.model.scope import Scope
 from glassformer.model.trace import Intervention, look, skip
 from glassformer.notes.note import Slots
-from glassformer.notes.specimen import ENGLISH, FRENCH, LEXICON, Notebook, gap, ids, model, seen, shares, traced, words
+from glassformer.notes.specimen import ENGLISH, FRENCH, LEXICON, Notebook, gap, ids, model, picture, seen, traced, words
 from glassformer.report.terminal import bar, bars, table
 from glassformer.search.beam import beam_search
 from glassformer.search.hypotheses import Hypotheses
@@ -41,7 +41,7 @@ def decoder() -> Slots:
     rows = [(word, f"{seeing:.4f}" if seeing else "0", f"{without:.4f}") for word, seeing, without in changes]
     return {
         "parts": " → ".join(sorted(finished, key=finished.__getitem__)),
-        "weights": shares(visible, _PREFIX, _PREFIX),
+        "weights": picture(visible, _PREFIX, _PREFIX),
         "last": _PREFIX[-1],
         "changes": table(("position", "with the mask", "without it"), rows),
     }
@@ -64,7 +64,7 @@ def cross_attention() -> Slots:
     notebook, same = projections(len(_PREFIX))
     return {
         "inputs": {name: ", ".join(trace.entry(f"dec.0.cross.{name}").inputs) for name in "qkv"},
-        "weights": shares(seen(trace, "dec.0.cross.h0.weights"), _PREFIX, FRENCH),
+        "weights": picture(seen(trace, "dec.0.cross.h0.weights"), _PREFIX, FRENCH),
         "n_steps": len(_PREFIX),
         "times": {name: notebook.times(f"dec.0.cross.{name}") for name in ("k", "v", "q", "weights")},
         "same": same,

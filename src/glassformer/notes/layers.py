@@ -15,7 +15,7 @@ from glassformer.model.operations import mean, variance
 from glassformer.model.scope import Scope
 from glassformer.model.trace import zero
 from glassformer.notes.note import Slots
-from glassformer.notes.specimen import FRENCH, Notebook, count, gap, ids, model, seen, traced
+from glassformer.notes.specimen import FRENCH, Notebook, count, gap, ids, model, picture, seen, traced
 from glassformer.report.terminal import heat_map, side_by_side, table, vector
 
 
@@ -30,13 +30,8 @@ def residual() -> Slots:
     return {
         "word": FRENCH[asked],
         "tensors": table(("tensor", "address", "first five channels"), rows),
-        "picture": heat_map(
-            [tensor[asked].tolist() for tensor in tensors],
-            ["input", "+ sublayer", "= sum"],
-            [f"{n}" for n in range(8)],
-            low=-2.5,
-            high=2.5,
-            ends=("-2.5", "2.5"),
+        "picture": picture(
+            torch.stack(tensors)[:, asked], ("input", "+ sublayer", "= sum"), "01234567", -2.5, 2.5, digits=None
         ),
         "error": gap(tensors[0] + tensors[1], tensors[2]),
         "through": gap(seen(silent, "enc.sum"), seen(silent, "enc.0.add1.sum")),
@@ -75,7 +70,7 @@ def _reaches(x: Tensor, place: tuple[int, ...], rows: Sequence[str]) -> Table:
     for name, norm in (("batch norm", batch_norm), ("layer norm", layer_norm(x.size(-1)))):
         moved = reach(norm, x, place)
         moved = (moved.permute(0, 3, 1, 2) if moved.dim() == 4 else moved).reshape(len(rows), -1)
-        pictures[name] = heat_map(moved.tolist(), rows, [""] * moved.size(1), low=0, high=1)
+        pictures[name] = heat_map(moved.tolist(), rows, (), low=0, high=1)
     return side_by_side(pictures)
 
 
@@ -109,15 +104,15 @@ def worked_norm() -> Notebook:
 
 def norm_in_numbers() -> Slots:
     found = worked_norm()
-    names, blank = ("e₁", "e₂"), [""] * 3
+    names = ("e₁", "e₂")
     means, sigmas, output = found["mean"][:, 0], found["variance"][:, 0].sqrt(), found["output"]  # (2,), (2,), (2, 3)
     rows = [
         (name, vector(_E[n], 1), f"{means[n]:.0f}", f"{sigmas[n]:.4f}", vector(output[n], 4))
         for n, name in enumerate(names)
     ]
     pictures = {
-        "before": heat_map(_E, names, blank, low=-9, high=9, digits=2),
-        "after": heat_map(output.tolist(), names, blank, low=-2, high=2, digits=2),
+        "before": heat_map(_E, names, (), low=-9, high=9, digits=2),
+        "after": heat_map(output.tolist(), names, (), low=-2, high=2, digits=2),
     }
     return {
         "steps": table(("token", "channels", "μ", "σ", "(e - μ) / σ"), rows),
@@ -141,7 +136,7 @@ def feed_forward() -> Slots:
     return {
         "width": x.size(1),
         "hidden": active.size(1),
-        "picture": heat_map(active.tolist(), FRENCH, [""] * active.size(1), low=0, ends=("0", f"{active.max():.1f}")),
+        "picture": heat_map(active.tolist(), FRENCH, (), low=0, ends=("0", f"{active.max():.1f}")),
         "share": (active > 0).double().mean().item(),
         "one_by_one": gap(one_by_one, output),
         "swapped": gap(swapped, output),

@@ -98,9 +98,17 @@ def count(kind: Callable[[ModelConfig], nn.Module], config: ModelConfig) -> int:
         return sum(parameter.numel() for parameter in kind(config).parameters())
 
 
-def shares(weights: Tensor, rows: Sequence[str], columns: Sequence[str], digits: int = 2) -> Text:
-    """Draw attention weights (T, S) from 0 to 1, with a legend."""
-    return heat_map(weights.tolist(), rows, columns, low=0, high=1, digits=digits, ends=("0", "1"))
+def picture(
+    values: Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    low: float = 0,
+    high: float = 1,
+    digits: int | None = 2,
+) -> Text:
+    """Draw a matrix, such as attention weights (T, S), with a legend."""
+    ends = f"{low:g}", f"{high:g}"
+    return heat_map(values.tolist(), rows, columns, low=low, high=high, digits=digits, ends=ends)
 
 
 def gap(a: Tensor, b: Tensor) -> float:
@@ -115,7 +123,7 @@ class Notebook:
 
     kept: dict[str, list[Tensor]] = field(default_factory=dict)
 
-    def record(self, call: Call) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
         """Compute a tensor and keep it under its address."""
         value = call.compute()
         self.kept.setdefault(call.address, []).append(value)

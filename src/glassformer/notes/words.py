@@ -13,7 +13,7 @@ from glassformer.model.operations import sinusoid
 from glassformer.model.positions import Positions
 from glassformer.model.transformer import Transformer
 from glassformer.notes.note import Slots
-from glassformer.notes.specimen import LEXICON, RACCOON, WOMAN, gap, ids, model, seen, traced
+from glassformer.notes.specimen import LEXICON, RACCOON, WOMAN, gap, ids, model, picture, seen, traced
 from glassformer.report.terminal import heat_map, legend, side_by_side, table, vector
 
 
@@ -35,9 +35,7 @@ def embedding() -> Slots:
         "first": first,
         "second": second,
         "difference": gap(row[first], row[second]),
-        "picture": heat_map(
-            scaled.tolist(), WOMAN, [f"{n}" for n in range(8)], low=-2.5, high=2.5, digits=1, ends=("-2.5", "2.5")
-        ),
+        "picture": picture(scaled, WOMAN, "01234567", -2.5, 2.5, digits=1),
         "base": base,
         "millions": {tie: table_numbers(tie) / 1e6 for tie in ("all", "target", "embeddings", "none")},
     }
@@ -73,14 +71,14 @@ def positions() -> Slots:
     small, wide, places = 4, 16, 12
     encoding = sinusoid(start=0, length=4, width=small, layout="interleaved")[0]
     config = ModelConfig(d_model=wide, n_heads=1, max_positions=places)
-    picture = Positions(config)(0, places)[0]  # (T, D)
+    waves = Positions(config)(0, places)[0]  # (T, D)
     trace = traced(model(2), WOMAN)
     header = (f"d_model {small}", "sin 2i=0", "cos 2i=0", "sin 2i=2", "cos 2i=2")
     names = [f"pos {p}" for p in range(places)]
     return {
         "numbers": table(header, [(names[p], *(f"{value:.4f}" for value in encoding[p])) for p in range(4)]),
         "width": wide,
-        "waves": heat_map(picture.tolist(), names, [f"{c}" for c in range(wide)], low=-1, high=1, ends=("-1", "1")),
+        "waves": picture(waves, names, [f"{c}" for c in range(wide)], -1, 1, digits=None),
         "turning_error": _turning_error(3, wide),
         "added": gap(seen(trace, "enc.embedding") + seen(trace, "enc.position"), seen(trace, "enc.sum")),
         "pair": pair(1, 0, 4),

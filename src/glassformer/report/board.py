@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from glassformer.training.observer import Observer
-from glassformer.training.selection import SCORES
+from glassformer.training.validation import SCORES
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter

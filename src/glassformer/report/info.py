@@ -17,7 +17,7 @@ from glassformer.report.page import render
 from glassformer.report.terminal import duration, show, table
 from glassformer.store.folder import CARD, WEIGHTS, load_model, read_config
 from glassformer.store.registry import find_model, shipped_models
-from glassformer.training.selection import SCORES
+from glassformer.training.validation import SCORES
 
 _WIDE: Final = 1000  # columns of a table in a pipe
 _HIDDEN: Final = re.compile(r"\A---\n.*?\n---\n|<!--.*?-->", re.DOTALL)  # in a card: front matter, comments

@@ -45,7 +45,7 @@ def _sections(found: Forecast) -> dict[str, list[tuple[str, str, str]]]:
             ("per epoch", duration(found.seconds_per_epoch), ""),
             ("preparation", duration(found.seconds_preparing), "start, vocabulary, corpus"),
             ("training", duration(found.seconds_training), ""),
-            ("validation", duration(found.seconds_looking), ""),
+            ("validation", duration(found.validation_seconds), ""),
             ("checkpoints", duration(found.seconds_saving), ""),
             ("total", duration(found.seconds), ""),
         ],

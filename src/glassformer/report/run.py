@@ -15,7 +15,7 @@ from glassformer.report.terminal import duration
 from glassformer.training.history import History, own_settings
 from glassformer.training.observer import Observer
 from glassformer.training.run import flat
-from glassformer.training.selection import SCORES, score_of
+from glassformer.training.validation import SCORES, score_of
 
 REPORT: Final = "report.html"
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import Metrics, flat, read_run
-from glassformer.training.selection import SCORES, goodness
+from glassformer.training.validation import SCORES, goodness
 
 _RECENT: Final = 20  # lines of metrics.jsonl that give the current pace
 

@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -52,7 +53,7 @@ class Forecast(NamedTuple):
     seconds_per_epoch: float
     seconds_preparing: float
     seconds_training: float
-    seconds_looking: float  # in validation
+    validation_seconds: float
     seconds_saving: float
     seconds: float  # in all
     memory: dict[str, int]  # by purpose
@@ -161,7 +162,7 @@ def extrapolate(
         seconds_per_epoch=epoch,
         seconds_preparing=preparing,
         seconds_training=training,
-        seconds_looking=validating,
+        validation_seconds=validating,
         seconds_saving=saving,
         seconds=preparing + training + validating + saving,
         memory=_memory(found, weights, bool(config.ema)),
@@ -272,17 +273,15 @@ def _learn(pairs: list[tuple[str, str]], config: TokenizerConfig, is_all: bool, 
 
 
 def _probe(task: Task) -> Measurement:
-    worker = Worker(probe)
     try:
-        worker.ask(task, last=True)
-        found = worker.answer()
+        with closing(Worker(probe)) as worker:
+            worker.ask(task)
+            found = worker.answer()
     except WorkerLostError:
         raise RunError(
             f"the measurement was killed, probably out of memory: lower max_tokens ({task.recipe.batch.max_tokens}) "
             f"and raise accumulate ({task.recipe.training.accumulate}) to train the same"
         ) from None
-    finally:
-        worker.close()
     assert isinstance(found, Measurement)
     return found
 

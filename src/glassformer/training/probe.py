@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 import torch
 
 from glassformer.config import BatchConfig, CorpusConfig
-from glassformer.data.batches import Batch, Batches, length_batches
+from glassformer.data.batches import Batches, length_batches
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
+from glassformer.data.shard import Numbers, Shard
 from glassformer.store.checkpoint import newest_checkpoints
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.training.distributed import World, world
@@ -77,24 +78,15 @@ class _LongestFirst(Batches):
 
     def __init__(self, prepared: Prepared, config: BatchConfig, seed: int) -> None:
         super().__init__(prepared, config, seed)
-        batches = (super(_LongestFirst, self).read(0, number) for number in range(super().count(0)))
-        lengths = [max(batch.src.size(1), batch.tgt_in.size(1)) for batch in batches]
-        self.longest = lengths.index(max(lengths))
+        shard, plan = super()._open(0)
+        batches = [plan[number] for number in range(len(plan))]
+        lengths = [max(side.lengths(pairs).max() for side in (shard.src, shard.tgt)) for pairs in batches]
+        longest = lengths.index(max(lengths))
+        batches[0], batches[longest] = batches[longest], batches[0]
+        self._repeated = shard, batches
 
-    def count(self, epoch: int) -> int:
-        return super().count(0)
-
-    def read(self, epoch: int, number: int) -> Batch:
-        return super().read(0, self._swapped(number))
-
-    def tokens(self, epoch: int, number: int) -> tuple[int, int]:
-        return super().tokens(0, self._swapped(number))
-
-    def _swapped(self, number: int) -> int:
-        return {0: self.longest, self.longest: 0}.get(number, number)
-
-    def place(self, epoch: int, pair: int) -> str:
-        return super().place(0, pair)
+    def _open(self, epoch: int) -> tuple[Shard, list[Numbers]]:
+        return self._repeated
 
     def delete_past_and_prepare_next(self, epoch: int) -> None:
         """Do nothing: the epoch repeats."""

@@ -1,14 +1,16 @@
-"""The run folder: its settings (`run.toml`), its figures (`metrics.jsonl`), and which files in it a run wrote."""
+"""The run folder: its lock, its settings (`run.toml`), its figures (`metrics.jsonl`), and which files a run wrote."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from glassformer.errors import ConfigError, RunError
 from glassformer.files import remove, write_text
@@ -16,9 +18,9 @@ from glassformer.store.checkpoint import DRAFTS, whole_checkpoints
 from glassformer.store.folder import CARD, CONFIG, EXAMPLES, WEIGHTS, is_signed
 from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL
-from glassformer.training.lock import LOCK
 from glassformer.training.recipe import Recipe, to_toml
 
+LOCK: Final = "run.lock"
 RUN: Final = "run.toml"
 METRICS: Final = "metrics.jsonl"
 CHECKPOINTS: Final = "checkpoints"
@@ -35,6 +37,45 @@ _INSIDE: Final = {
 }
 
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def lock_run(out: Path) -> Iterator[None]:
+    """Hold `out`, which is created if necessary, for as long as the block lasts; raise if another process holds it.
+
+    The system releases the lock of a process that is killed, so no stale lock is left. A folder that stays empty is
+    removed again.
+    """
+    path = out / LOCK
+    try:
+        file = _open_locked(path)
+    except BlockingIOError:
+        holder = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+        by = f"process {holder}" if holder else "another process"
+        raise RunError(f"{out} is in use: {by} is training into it; wait for it or set another out") from None
+    except OSError as error:
+        raise RunError(f"{error.filename or out}: {error.strerror}; the run needs a writable folder") from None
+    with file:
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # the folder may be gone
+                path.unlink()
+                out.rmdir()  # fails, as it should, if the folder is not empty
+
+
+def _open_locked(path: Path) -> IO[str]:
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError), ExitStack() as stack:  # the process that held it has just deleted it
+            file = stack.enter_context(path.open("a", encoding="utf-8"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n")
+                file.flush()
+                stack.pop_all()
+                return file
 
 
 def open_run_folder(out: Path, recipe: Recipe, *, fresh: bool, accept_changes: bool) -> list[str]:

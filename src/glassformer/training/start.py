@@ -26,10 +26,9 @@ from glassformer.store.registry import find_model
 from glassformer.text.tokenizer import Tokenizers, train_tokenizers
 from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
-from glassformer.training.lock import lock_run
 from glassformer.training.observer import Observer
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import DATA, has_begun, open_run_folder
+from glassformer.training.run import DATA, has_begun, lock_run, open_run_folder
 from glassformer.training.trainer import Trainer
 from glassformer.training.validation import Validator
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,15 +27,14 @@ from glassformer.files import write_text
 from glassformer.model.transformer import Transformer
 from glassformer.store.checkpoint import Checkpoint, load_latest, newest_checkpoints, prune, save_checkpoint
 from glassformer.store.folder import EXAMPLES, WEIGHTS, About, save_model, write_weights
+from glassformer.training.adam import learning_rate
 from glassformer.training.average import average_checkpoints
 from glassformer.training.distributed import World
 from glassformer.training.learner import Learner, NotFinite, Update
 from glassformer.training.observer import Observer
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import BEST, CHECKPOINTS, Metrics
-from glassformer.training.schedule import learning_rate
-from glassformer.training.selection import goodness, score_of
-from glassformer.training.validation import Validation, Validator
+from glassformer.training.validation import Validation, Validator, goodness, score_of
 from glassformer.translate.alignment import choose_head
 
 _MAX_ROLLBACKS: Final = 3
@@ -266,7 +266,7 @@ class Trainer:
         score = 0.0
         if self.world.is_first:
             validation = self.validator.validate(weights)
-            score = self._goodness(validation)
+            score = goodness(self.config.metric, validation.figures)
             self._record("dev", validation.entry(state.step))
             _log.info("validation after update %d: %s", state.step, validation)
             for sample in validation.samples:
@@ -281,9 +281,6 @@ class Trainer:
                 write_weights(self.out / BEST, weights, error=RunError)
         else:
             state.waited += 1
-
-    def _goodness(self, validation: Validation) -> float:
-        return goodness(self.config.metric, validation.figures)
 
     def _is_out_of_patience(self) -> bool:
         return 0 < self.config.patience <= self.state.waited
@@ -326,7 +323,7 @@ class Trainer:
         for name, weights in candidates.items():
             twin = next((other for other in found if _are_equal(candidates[other], weights)), None)
             found[name] = self.validator.validate(weights) if twin is None else found[twin]
-        chosen = max(found, key=lambda name: self._goodness(found[name]))
+        chosen = max(found, key=lambda name: goodness(self.config.metric, found[name].figures))
         for name, validation in found.items():
             self._record("end", {"weights": name, "chosen": name == chosen, **validation.entry(self.state.step)})
             _log.info("%s weights: validation %s", name, validation)
@@ -389,7 +386,8 @@ class Trainer:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Finish the current update when a signal asks to stop; a second signal stops at once."""
-        if self.world.size > 1:  # torchrun ends its workers by signal and restarts them
+        is_main = threading.current_thread() is threading.main_thread()  # no other may handle signals
+        if self.world.size > 1 or not is_main:  # torchrun ends its workers by signal and restarts them
             yield
             return
 

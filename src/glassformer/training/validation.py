@@ -1,4 +1,7 @@
-"""Validation of a set of weights: loss and perplexity, scores of translations, and two sentences to read."""
+"""Validation of a set of weights: loss and perplexity, scores of translations, and two sentences to read.
+
+A new metric to select weights by is a row of `METRICS` and a choice in `TrainingConfig`.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,36 @@ from glassformer.text.tokenizer import Tokenizers
 from glassformer.text.vocab import PAD
 from glassformer.training.loss import cross_entropy
 from glassformer.training.recipe import Recipe
-from glassformer.training.selection import SCORES
 from glassformer.translate.engines.torch import translate_ids
 
 _MAX_TOKENS: Final = 4096  # per batch, padded
+
+
+class Metric(NamedTuple):
+    """A figure of a validation, under its name in metrics.jsonl."""
+
+    label: str  # in reports, and to `measure`
+    higher_is_better: bool
+    is_score: bool  # of translations
+
+
+METRICS: Final[dict[str, Metric]] = {
+    "bleu": Metric("BLEU", higher_is_better=True, is_score=True),
+    "chrf": Metric("chrF", higher_is_better=True, is_score=True),
+    "loss": Metric("loss", higher_is_better=False, is_score=False),
+}
+SCORES: Final = {name: metric.label for name, metric in METRICS.items() if metric.is_score}
+
+
+def score_of(metric: str) -> str:
+    """Return by which score to judge the translations of a run that selects by `metric`."""
+    return metric if metric in SCORES else "bleu"
+
+
+def goodness(metric: str, figures: Mapping[str, Any]) -> float:
+    """Return how good a validation is by `metric`, higher is better; one that lacks it is the worst."""
+    value = float(figures.get(metric, math.nan))
+    return -math.inf if math.isnan(value) else value if METRICS[metric].higher_is_better else -value
 
 
 class Sample(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.model.fast.attention import attend_short
+from glassformer.model.fast.kernels import attend, attend_short
 from tests.models import padding, same
 
 LENGTHS = [(1, 1), (1, 7), (5, 7), (7, 5), (9, 9), (64, 64)]
@@ -31,7 +31,7 @@ def test_values_and_gradients_are_those_of_torch(n_queries: int, n_keys: int, ma
     query, keys, values = inputs = [draw(2, 3, n, 4).requires_grad_() for n in (n_queries, n_keys, n_keys)]
     allowed = padding([n_keys, max(1, n_keys - 2)])[:, None, None] if masked == "padding" else None
     is_causal, pull = masked == "future", draw(2, 3, n_queries, 4)
-    ours = attend_short(query, keys, values, allowed, causal=is_causal, factor=factor, dropout=0.0)
+    ours = attend(query, keys, values, allowed, causal=is_causal, factor=factor)
     theirs = F.scaled_dot_product_attention(query, keys, values, allowed, is_causal=is_causal, scale=factor)
     same(ours, theirs)
     same(torch.autograd.grad((ours * pull).sum(), inputs), torch.autograd.grad((theirs * pull).sum(), inputs))
@@ -40,7 +40,7 @@ def test_values_and_gradients_are_those_of_torch(n_queries: int, n_keys: int, ma
 def test_dropout_with_the_same_noise_is_the_formula() -> None:
     query, keys, values = (draw(2, 3, 5, 4) for _ in range(3))
     torch.manual_seed(1)
-    ours = attend_short(query, keys, values, None, causal=False, factor=0.5, dropout=0.3)
+    ours = attend_short(query, keys, values, None, factor=0.5, dropout=0.3)
     torch.manual_seed(1)
     weights = F.dropout((0.5 * query @ keys.mT).softmax(dim=-1), 0.3)
     same(ours, weights @ values)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.model.fast.dropout import add_dropped, drop, keep_noise
+from glassformer.model.fast.kernels import add_dropped, drop, keep_noise
 from tests.models import same
 
 SIGMAS = 5  # how far from its mean a frequency may lie
@@ -62,7 +62,7 @@ def test_noise_has_any_size_and_follows_the_seed(size: int) -> None:
 def test_dropout_has_the_distribution_of_torchs(p: float) -> None:
     torch.manual_seed(0)
     x = draw(300, 400)
-    for ours in (drop(x, p), add_dropped(torch.zeros_like(x), x, p)):
+    for ours in (drop(x, p, True), add_dropped(torch.zeros_like(x), x, p, True)):
         theirs = F.dropout(x, p)
         for dropped in (ours, theirs):
             kept = dropped != 0
@@ -75,11 +75,11 @@ def test_with_the_same_noise_it_is_the_formula_forward_and_backward() -> None:
     torch.manual_seed(3)
     noise = keep_noise(y, 0.3)
     torch.manual_seed(3)
-    dropped = drop(y, 0.3)
+    dropped = drop(y, 0.3, training=True)
     assert torch.equal(dropped, y * noise)
     assert torch.equal(torch.autograd.grad((dropped * pull).sum(), y)[0], pull * noise)
     torch.manual_seed(3)
-    sums = add_dropped(x, y, 0.3)
+    sums = add_dropped(x, y, 0.3, training=True)
     same(sums, x + y * noise)
     for ours, theirs in zip(torch.autograd.grad((sums * pull).sum(), [x, y]), (pull, pull * noise), strict=True):
         assert torch.equal(ours, theirs)
@@ -88,5 +88,5 @@ def test_with_the_same_noise_it_is_the_formula_forward_and_backward() -> None:
 def test_dropout_keeps_the_mean() -> None:
     torch.manual_seed(0)
     x = draw(1, 50).expand(20_000, -1)
-    error = (drop(x, 0.3).mean(dim=0) - x[0]).abs()
+    error = (drop(x, 0.3, training=True).mean(dim=0) - x[0]).abs()
     assert (error <= SIGMAS * x[0].abs() * math.sqrt(0.3 / 0.7 / len(x)) + 1e-4).all()

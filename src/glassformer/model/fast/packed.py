@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import torch
@@ -23,9 +24,9 @@ from torch import Tensor
 from glassformer.model.attention import MultiHeadAttention
 from glassformer.model.decoder import DecoderLayer
 from glassformer.model.encoder import EncoderLayer
-from glassformer.model.layers import AddNorm, Embedding, LayerNorm
+from glassformer.model.layers import AddNorm, LayerNorm
 from glassformer.model.operations import OPERATIONS, turn_pairs
-from glassformer.model.positions import Rotary
+from glassformer.model.positions import Positions, Rotary
 from glassformer.model.state import Memory
 from glassformer.model.transformer import Transformer
 
@@ -88,21 +89,20 @@ class _StepLinear(_Linear):
         return row if self.bias is None else row.add_(self.bias)
 
 
-class _Norm:
-    def __init__(self, norm: LayerNorm) -> None:
-        self.gamma, self.beta, self.eps, self.shape = norm.gamma, norm.beta, norm.eps, norm.gamma.shape
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.layer_norm(x, self.shape, self.gamma, self.beta, self.eps)
-
-
 def _same(x: Tensor) -> Tensor:
     return x
 
 
+def _norm(norm: LayerNorm | None) -> _Map:
+    if norm is None:
+        return _same
+    shape = norm.gamma.shape
+    return partial(torch.layer_norm, normalized_shape=shape, weight=norm.gamma, bias=norm.beta, eps=norm.eps)
+
+
 def _norms(around: AddNorm) -> tuple[_Map, _Map]:
     """Return what comes before a sublayer, and what comes after its sum."""
-    norm = _same if around.norm is None else _Norm(around.norm)
+    norm = _norm(around.norm)
     return (norm, _same) if around.pre else (_same, norm)
 
 
@@ -143,7 +143,7 @@ class _Layer:
             network = layer.feed_forward
             self.hidden = linear(network.hidden.weight, network.hidden.bias)
             self.output = linear(network.output.weight, network.output.bias)
-            self.activation = None if network.activation == "relu" else OPERATIONS[network.activation].function
+            self.activation = None if network.activation == "relu" else OPERATIONS[network.activation]
             self.before_ff, self.after_ff = _norms(layer.around_ff)
 
     def feed(self, x: Tensor) -> Tensor:
@@ -372,22 +372,12 @@ class _Embedding(NamedTuple):
     """Rows times sqrt(D), and positions."""
 
     table: Tensor  # (V, D)
-    positions: Tensor | None  # (max_positions, D)
-
-    @classmethod
-    def of(cls, embedding: Embedding) -> _Embedding:
-        positions = None if embedding.positions is None else embedding.positions.table
-        return cls(embedding.table * embedding.factor, positions)
+    positions: Positions | None
 
     def __call__(self, ids: Tensor, start: int) -> Tensor:
         """Embed `ids` (B, T) as (B, T, D)."""
         x = torch.embedding(self.table, ids)
-        if self.positions is None:
-            return x
-        end = start + ids.size(1)
-        if end > self.positions.size(0):
-            raise ValueError(f"position {end} is past the model's limit: max_positions={len(self.positions)}")
-        return x + self.positions[start:end]
+        return x if self.positions is None else x + self.positions.rows(start, ids.size(1))
 
 
 class PackedTransformer:
@@ -397,14 +387,14 @@ class PackedTransformer:
     def __init__(self, model: Transformer) -> None:
         """Pack the weights of `model`; `can_pack` must be true of it."""
         self.config, self.start_id = model.config, model.start_id
-        self.src_embedding = _Embedding.of(model.src_embedding)
+        src, tgt = model.src_embedding, model.tgt_embedding
+        self.src_embedding = _Embedding(src.table * src.factor, src.positions)
         shared = model.config.tie in ("all", "embeddings") and model.config.positions != "learned"
-        self.tgt_embedding = self.src_embedding if shared else _Embedding.of(model.tgt_embedding)
+        self.tgt_embedding = self.src_embedding if shared else _Embedding(tgt.table * tgt.factor, tgt.positions)
         self.rotary = Rotary(model.config) if model.config.positions == "rotary" else None
         self.encoder = [_EncoderLayer(layer) for layer in model.encoder.layers if isinstance(layer, EncoderLayer)]
         self.decoder = [_DecoderLayer(layer) for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
-        norms = (model.encoder.norm, model.decoder.norm)
-        self.end_of_encoder, self.end_of_decoder = (_same if norm is None else _Norm(norm) for norm in norms)
+        self.end_of_encoder, self.end_of_decoder = _norm(model.encoder.norm), _norm(model.decoder.norm)
         self.output = _StepLinear(model.output.weight, model.output.bias)
 
     @torch.inference_mode()
