@@ -19,7 +19,7 @@ from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.errors import ConfigError, DataError
 from glassformer.evaluation.scores import check_tokenize
-from glassformer.model.fast.allocator import keep_large_blocks
+from glassformer.model.fast.device import keep_large_blocks
 from glassformer.model.transformer import Transformer
 from glassformer.store.folder import load_model, read_config
 from glassformer.store.registry import find_model
