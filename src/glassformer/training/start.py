@@ -77,10 +77,7 @@ def _train_run(recipe: Recipe, fresh: bool, accept_changes: bool, observers: Seq
             if len(validator.dev) < len(dev):
                 left_out = len(dev) - len(validator.dev)
                 _log.warning("left out %d validation pairs that are longer than the model's max_positions", left_out)
-            trainer = Trainer(
-                recipe, out, learner=learner, batches=batches, validator=validator, world=here, observers=observers
-            )
-            trainer.run()
+            Trainer(recipe, out, learner=learner, batches=batches, validator=validator, observers=observers).run()
     return out
 
 
