@@ -72,7 +72,7 @@ def make_step(name: str, work: list[Lengths]) -> Callable[[int], None]:
     from glassformer.config import preset
     from glassformer.convert.torch_transformer import from_torch
     from glassformer.model.attention import MultiHeadAttention
-    from glassformer.model.fast.allocator import keep_large_blocks
+    from glassformer.model.fast.device import keep_large_blocks
     from glassformer.model.layers import FeedForward
     from glassformer.model.operations import sinusoid
     from glassformer.training.loss import cross_entropy

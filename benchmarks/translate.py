@@ -90,7 +90,7 @@ def make_engine(name: str, folder: Path) -> Translate:
     import torch
 
     from glassformer.config import SearchConfig
-    from glassformer.model.fast.allocator import keep_large_blocks
+    from glassformer.model.fast.device import keep_large_blocks
     from glassformer.store.folder import load_model
     from glassformer.translate.engines.engine import Engine, Request, Source
     from glassformer.translate.engines.probe import load_engine

@@ -282,7 +282,7 @@ def test_the_first_rank_deletes_past_epochs_and_has_the_next_one_made() -> None:
     first, second = (InMemory(shard_of([([5], [6])])) for _ in range(2))
     for rank, prepared in enumerate((first, second)):
         batches = Batches(prepared, BatchConfig(), rank=rank, world=2)
-        assert (batches.count(3), batches.tokens(3, 0), batches.place(3, 0)) == (1, (2, 2), "corpus.tsv:1")
+        assert (batches.count(3), batches.tokens(3, 0), batches.shard(3).place(0)) == (1, (2, 2), "corpus.tsv:1")
         batches.read(4, 0)
         assert prepared.asked == [], "reading deletes and prepares nothing"
         batches.delete_past_and_prepare_next(4)

@@ -14,13 +14,13 @@ from glassformer.training import validation as validation_of_a_run
 from glassformer.training.history import History
 from glassformer.training.observer import Observer
 from glassformer.training.start import train_run
-from glassformer.training.validation import METRICS, SCORES, goodness
+from glassformer.training.validation import SCORES, goodness
 from tests.runs import validation, write_run
 from tests.training.test_trainer import recipe, scores
 
 
-def test_the_registry_has_what_the_setting_allows() -> None:
-    assert METRICS.keys() == set(get_args(TrainingConfig.model_fields["metric"].annotation))
+def test_the_loss_and_each_score_can_select() -> None:
+    assert {"loss", *SCORES} == set(get_args(TrainingConfig.model_fields["metric"].annotation))
 
 
 def test_higher_or_lower_is_better() -> None:

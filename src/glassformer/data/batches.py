@@ -202,13 +202,9 @@ class Batches:
         n_src, n_tgt = shard.src.lengths(pairs).sum(), shard.tgt.lengths(pairs).sum()
         return int(n_src) + len(pairs), int(n_tgt) + len(pairs)
 
-    def report(self, epoch: int) -> list[str]:
-        """Return the report on the corpus of an epoch as lines of text."""
-        return self._open(epoch)[0].meta.report()
-
-    def place(self, epoch: int, pair: int) -> str:
-        """Return the place of a pair in the corpus as `file:line`."""
-        return self._open(epoch)[0].place(pair)
+    def shard(self, epoch: int) -> Shard:
+        """Return the shard of an epoch, which knows its origin."""
+        return self._open(epoch)[0]
 
     def delete_past_and_prepare_next(self, epoch: int) -> None:
         """Delete the shards that `epoch` no longer needs and prepare the next in the background (first rank only)."""

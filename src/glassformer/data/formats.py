@@ -72,6 +72,9 @@ class Fault(NamedTuple):
         return f"{self.file}:{self.line}" + (f": {self.text}" if self.text else "")
 
 
+_Found = tuple[Pair | Fault, ...]  # of one line: a pair, a fault, or a harmless fault and its pair
+
+
 class Faults:
     """Counts of faults in the files read so far, with the first places of each kind.
 
@@ -167,14 +170,12 @@ def _read_by_line(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
             yield from parse(text, corpus, file, line)
 
 
-def _read_row(text: str, corpus: CorpusConfig, file: str, line: int) -> Iterator[Pair | Fault]:
+def _read_row(text: str, corpus: CorpusConfig, file: str, line: int) -> _Found:
     sides = text.split("\t")
     if len(sides) == 2:
-        yield from _pair(sides[0], sides[1], file, line, text)
-    elif len(sides) == 1:
-        yield Fault(FaultKind.NO_TAB if text.strip() else FaultKind.EMPTY, file, line, excerpt(text))
-    else:
-        yield Fault(FaultKind.EXTRA_TAB, file, line, excerpt(text))
+        return _pair(sides[0], sides[1], file, line, text)
+    fault = FaultKind.EXTRA_TAB if len(sides) > 2 else FaultKind.NO_TAB if text.strip() else FaultKind.EMPTY
+    return (Fault(fault, file, line, excerpt(text)),)
 
 
 def _read_moses(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
@@ -202,35 +203,30 @@ def _read_moses(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
             yield from _pair(src, tgt, files[0], line, f"{src} | {tgt}")
 
 
-def _read_object(text: str, corpus: CorpusConfig, file: str, line: int) -> Iterator[Pair | Fault]:
+def _read_object(text: str, corpus: CorpusConfig, file: str, line: int) -> _Found:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         fault = (FaultKind.BAD_JSON, file, line, excerpt(text)) if text.strip() else (FaultKind.EMPTY, file, line, "")
-        yield Fault(*fault)
-        return
+        return (Fault(*fault),)
     names: tuple[str | None, str | None] = corpus.src_field, corpus.tgt_field
     if corpus.src_lang is not None and corpus.tgt_lang is not None:
         values = values.get("translation")
         if not isinstance(values, dict):
-            yield Fault(FaultKind.NO_TEXT, file, line, f"translation is missing in {excerpt(text)}")
-            return
+            return (Fault(FaultKind.NO_TEXT, file, line, f"translation is missing in {excerpt(text)}"),)
         names = _nearest_language(values, corpus.src_lang), _nearest_language(values, corpus.tgt_lang)
         if None in names:
             missing = corpus.src_lang if names[0] is None else corpus.tgt_lang
-            yield Fault(FaultKind.NO_LANGUAGE, file, line, f"{missing} is not among {excerpt(', '.join(values))}")
-            return
+            return (Fault(FaultKind.NO_LANGUAGE, file, line, f"{missing} is not among {excerpt(', '.join(values))}"),)
     for name in names:
         if not isinstance(values.get(name), str):
-            yield Fault(FaultKind.NO_TEXT, file, line, f"{name} in {excerpt(text)}")
-            return
+            return (Fault(FaultKind.NO_TEXT, file, line, f"{name} in {excerpt(text)}"),)
     src, tgt = (values[name] for name in names)
     if "\\u" in text and _SURROGATE.search(src + tgt):
-        yield Fault(FaultKind.LONE_SURROGATE, file, line, excerpt(text))
-        return
-    yield from _pair(src, tgt, file, line, text)
+        return (Fault(FaultKind.LONE_SURROGATE, file, line, excerpt(text)),)
+    return _pair(src, tgt, file, line, text)
 
 
 def _read_tmx(corpus: CorpusConfig, watch: Watch) -> Iterator[Pair | Fault]:
@@ -280,7 +276,7 @@ def _decode(raw: bytes, file: str, line: int) -> str | Fault:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _pair(src: str, tgt: str, file: str, line: int, whole: str) -> tuple[Pair | Fault, ...]:
+def _pair(src: str, tgt: str, file: str, line: int, whole: str) -> _Found:
     """Return a pair of two texts, or a fault that shows an excerpt of `whole`."""
     src, tgt = src.strip(), tgt.strip()
     if not (src and tgt):

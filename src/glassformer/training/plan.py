@@ -206,24 +206,21 @@ def largest_batch(found: Measurement, max_tokens: int, free: int) -> int | None:
 
 def _sample(recipe: Recipe, folder: Path) -> _Sample:
     """Return the corpora themselves if they are small, else an even sample of each."""
-    read, sizes = [], []
-    for corpus in recipe.train:
-        pairs, n_pairs = _read(corpus, recipe)
-        read.append(pairs)
-        sizes.append(n_pairs)
+    read = [_read(corpus, recipe) for corpus in recipe.train]
+    n_all = sum(n_pairs for _, n_pairs in read)
     is_random = recipe.reader.is_random or any(corpus.weight % 1 for corpus in recipe.train)
-    share = min((_RANDOM_SAMPLE if is_random else _SAMPLE) / max(sum(sizes), 1), 1.0)
+    share = min((_RANDOM_SAMPLE if is_random else _SAMPLE) / max(n_all, 1), 1.0)
     if share == 1:
-        return _Sample(recipe.train, sum(sizes), 1.0)
+        return _Sample(recipe.train, n_all, 1.0)
     corpora, n_taken = [], 0
-    for number, (corpus, pairs, n_pairs) in enumerate(zip(recipe.train, read, sizes, strict=True)):
+    for number, (corpus, (pairs, n_pairs)) in enumerate(zip(recipe.train, read, strict=True)):
         count = min(math.ceil(share * n_pairs), len(pairs))
         chosen = [pairs[i * len(pairs) // count] for i in range(count)]
         path = folder / f"{number}.tsv"
         path.write_text("".join(f"{pair.src}\t{pair.tgt}\n" for pair in chosen), encoding="utf-8")
         corpora.append(CorpusConfig(path=path, weight=corpus.weight))
         n_taken += count
-    return _Sample(tuple(corpora), n_taken, n_taken / sum(sizes))
+    return _Sample(tuple(corpora), n_taken, n_taken / n_all)
 
 
 def _read(corpus: CorpusConfig, recipe: Recipe) -> tuple[list[Pair], int]:

@@ -17,7 +17,7 @@ from glassformer.data.prepared import Prepared
 from glassformer.data.shard import Numbers, Shard
 from glassformer.store.checkpoint import newest_checkpoints
 from glassformer.text.tokenizer import Tokenizers
-from glassformer.training.distributed import World, world
+from glassformer.training.distributed import world
 from glassformer.training.learner import Learner
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import CHECKPOINTS
@@ -104,16 +104,16 @@ def probe(task: Task) -> Measurement:
             small, usual = (_LongestFirst(prepared, config, recipe.seed) for config in (smaller, recipe.batch))
             empty = _peak(here.device)
             learner = Learner(make_model(recipe, task.src_vocab, task.tgt_vocab), recipe.training, here, recipe.seed)
-            trainer = _trainer(task, learner, small, here)
+            trainer = _trainer(task, learner, small)
             trainer.train(_FEW, _WARM_UP * task.seconds)
             part = _peak(here.device)
-            trainer = _trainer(task, learner, usual, here)
+            trainer = _trainer(task, learner, usual)
             trainer.train(_FEW, _WARM_UP * task.seconds)
             start, n_before = time.perf_counter(), trainer.state.tokens
             trainer.train(seconds=task.seconds)
             seconds, n_tokens = time.perf_counter() - start, trainer.state.tokens - n_before
             whole = _peak(here.device)
-        validation = _validation_seconds(task, learner, here)
+        validation = _validation_seconds(task, learner)
         start = time.perf_counter()
         trainer.save()
         save = time.perf_counter() - start
@@ -133,17 +133,17 @@ def probe(task: Task) -> Measurement:
         )
 
 
-def _trainer(task: Task, learner: Learner, batches: Batches, here: World) -> Trainer:
+def _trainer(task: Task, learner: Learner, batches: Batches) -> Trainer:
     """Return a trainer at the initial state, which validates and saves only when told to."""
     never = {"max_updates": _NEVER, "validate_every": _NEVER, "checkpoint_every": _NEVER}
     recipe = task.recipe.model_copy(update={"training": task.recipe.training.model_copy(update=never)})
-    validator = Validator(recipe, learner.model.config, task.dev, task.tokenizers, here.device)
-    trainer = Trainer(recipe, task.scratch, learner=learner, batches=batches, validator=validator, world=here)
+    validator = Validator(recipe, learner.model.config, task.dev, task.tokenizers, learner.world.device)
+    trainer = Trainer(recipe, task.scratch, learner=learner, batches=batches, validator=validator)
     trainer.resume()
     return trainer
 
 
-def _validation_seconds(task: Task, learner: Learner, here: World) -> float:
+def _validation_seconds(task: Task, learner: Learner) -> float:
     """Time validation on part of the set: all of it gets a loss, and up to `validate_on` sentences are translated."""
     lengths = [len(ids) + 1 for ids in task.tokenizers.src.encode_batch([pair.src for pair in task.dev])]
     groups = [[task.dev[i] for i in numbers] for numbers in length_batches(lengths, max_tokens=_GROUP)]
@@ -154,20 +154,18 @@ def _validation_seconds(task: Task, learner: Learner, here: World) -> float:
     for pairs in chosen:
         # An untrained model does not end its sentences, so they are cut off at the length of the references.
         longest = max(map(len, task.tokenizers.tgt.encode_batch([pair.tgt for pair in pairs]))) + 1
-        loss = _time_validation(task, learner, here, pairs, 1, 1)
-        both = _time_validation(task, learner, here, pairs, len(pairs), longest)
+        loss = _time_validation(task, learner, pairs, 1, 1)
+        both = _time_validation(task, learner, pairs, len(pairs), longest)
         seconds += loss + translated * max(both - loss, 0.0)
     return seconds / len(chosen) * len(groups)
 
 
-def _time_validation(
-    task: Task, learner: Learner, here: World, pairs: list[Pair], n_translated: int, longest: int
-) -> float:
+def _time_validation(task: Task, learner: Learner, pairs: list[Pair], n_translated: int, longest: int) -> float:
     search, training = task.recipe.search, task.recipe.training.model_copy(update={"validate_on": n_translated})
     most = max(min(longest, search.max_length), search.min_length + 1)
     changes = {"search": search.model_copy(update={"max_length": most}), "training": training}
     recipe = task.recipe.model_copy(update=changes)
-    validator = Validator(recipe, learner.model.config, pairs, task.tokenizers, here.device)
+    validator = Validator(recipe, learner.model.config, pairs, task.tokenizers, learner.world.device)
     start = time.perf_counter()
     validator.validate(learner.weights())
     return time.perf_counter() - start

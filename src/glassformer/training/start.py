@@ -19,7 +19,7 @@ from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
 from glassformer.errors import ConfigError, DataError
 from glassformer.evaluation.scores import check_tokenize
-from glassformer.model.fast.allocator import keep_large_blocks
+from glassformer.model.fast.device import keep_large_blocks
 from glassformer.model.transformer import Transformer
 from glassformer.store.folder import load_model, read_config
 from glassformer.store.registry import find_model
@@ -77,10 +77,7 @@ def _train_run(recipe: Recipe, fresh: bool, accept_changes: bool, observers: Seq
             if len(validator.dev) < len(dev):
                 left_out = len(dev) - len(validator.dev)
                 _log.warning("left out %d validation pairs that are longer than the model's max_positions", left_out)
-            trainer = Trainer(
-                recipe, out, learner=learner, batches=batches, validator=validator, world=here, observers=observers
-            )
-            trainer.run()
+            Trainer(recipe, out, learner=learner, batches=batches, validator=validator, observers=observers).run()
     return out
 
 

@@ -29,7 +29,6 @@ from glassformer.store.checkpoint import Checkpoint, load_latest, newest_checkpo
 from glassformer.store.folder import EXAMPLES, WEIGHTS, About, save_model, write_weights
 from glassformer.training.adam import learning_rate
 from glassformer.training.average import average_checkpoints
-from glassformer.training.distributed import World
 from glassformer.training.learner import Learner, NotFinite, Update
 from glassformer.training.observer import Observer
 from glassformer.training.recipe import Recipe
@@ -104,12 +103,11 @@ class Trainer:
         learner: Learner,
         batches: Batches,
         validator: Validator,
-        world: World,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.recipe, self.config, self.out = recipe, recipe.training, out
-        self.learner, self.batches, self.validator, self.world = learner, batches, validator, world
-        self.observers = observers if world.is_first else ()
+        self.learner, self.batches, self.validator, self.world = learner, batches, validator, learner.world
+        self.observers = observers if self.world.is_first else ()
         self.width = learner.model.config.d_model
         self.metrics = Metrics(out)
         self.state = TrainState()
@@ -141,7 +139,7 @@ class Trainer:
         if self.state.step:
             _log.info("resuming from update %d", self.state.step)
         if self.world.is_first:  # which prepares the epoch; the other processes wait for it
-            for line in self.batches.report(self.state.epoch):
+            for line in self.batches.shard(self.state.epoch).meta.report():
                 _log.info("%s", line)
         self.world.wait()
 
@@ -158,7 +156,7 @@ class Trainer:
                     update = self._update(work)
                 except NotFinite as event:
                     if not coming.cancel():
-                        coming.exception()  # the reader and `place` share one open epoch, so one at a time
+                        coming.exception()  # the reader and the report share one open epoch, so one at a time
                     self._roll_back(event, work)
                     coming = reader.submit(self._read, self.state.epoch, self.state.batch)
                     clock.restart()
@@ -288,7 +286,8 @@ class Trainer:
     def _roll_back(self, event: NotFinite, work: _Work) -> None:
         """Return to the last checkpoint and continue with half the learning rate, at most three times."""
         state, bad_step = self.state, self.state.step + 1
-        pairs = [self.batches.place(state.epoch, pair) for batch in work.batches for pair in batch.pairs.tolist()]
+        shard = self.batches.shard(state.epoch)
+        pairs = [shard.place(pair) for batch in work.batches for pair in batch.pairs.tolist()]
         shown = f"{', '.join(pairs[:5])}{f' and {len(pairs) - 5} more' if len(pairs) > 5 else ''}"
         what = f"loss or gradient is not finite at update {bad_step} ({event}); pairs in the batch: {shown}"
         rollbacks, cut = state.rollbacks + 1, state.rate_cut / 2

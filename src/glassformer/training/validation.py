@@ -1,7 +1,4 @@
-"""Validation of a set of weights: loss and perplexity, scores of translations, and two sentences to read.
-
-A new metric to select weights by is a row of `METRICS` and a choice in `TrainingConfig`.
-"""
+"""Validation of a set of weights: loss and perplexity, scores of translations, and two sentences to read."""
 
 from __future__ import annotations
 
@@ -27,22 +24,7 @@ from glassformer.training.recipe import Recipe
 from glassformer.translate.engines.torch import translate_ids
 
 _MAX_TOKENS: Final = 4096  # per batch, padded
-
-
-class Metric(NamedTuple):
-    """A figure of a validation, under its name in metrics.jsonl."""
-
-    label: str  # in reports, and to `measure`
-    higher_is_better: bool
-    is_score: bool  # of translations
-
-
-METRICS: Final[dict[str, Metric]] = {
-    "bleu": Metric("BLEU", higher_is_better=True, is_score=True),
-    "chrf": Metric("chrF", higher_is_better=True, is_score=True),
-    "loss": Metric("loss", higher_is_better=False, is_score=False),
-}
-SCORES: Final = {name: metric.label for name, metric in METRICS.items() if metric.is_score}
+SCORES: Final = {"bleu": "BLEU", "chrf": "chrF"}  # name in metrics.jsonl -> label in reports, and to `measure`
 
 
 def score_of(metric: str) -> str:
@@ -53,7 +35,7 @@ def score_of(metric: str) -> str:
 def goodness(metric: str, figures: Mapping[str, Any]) -> float:
     """Return how good a validation is by `metric`, higher is better; one that lacks it is the worst."""
     value = float(figures.get(metric, math.nan))
-    return -math.inf if math.isnan(value) else value if METRICS[metric].higher_is_better else -value
+    return -math.inf if math.isnan(value) else -value if metric == "loss" else value
 
 
 class Sample(NamedTuple):

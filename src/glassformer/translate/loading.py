@@ -58,7 +58,7 @@ def load_engines(
 def _torch_engine(folders: Sequence[Path], about: About, threads: int, device: str) -> Engine:
     import torch
 
-    from glassformer.model.fast.allocator import keep_large_blocks
+    from glassformer.model.fast.device import keep_large_blocks
     from glassformer.translate.engines.torch import TorchEngine
 
     if threads:

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from glassformer.model.fast.allocator import keep_large_blocks
+from glassformer.model.fast.device import keep_large_blocks
 
 CODE = """
 import torch
-from glassformer.model.fast.allocator import keep_large_blocks
+from glassformer.model.fast.device import keep_large_blocks
 torch.manual_seed(0)
 x = torch.randn(700, 700)
 before = x @ x

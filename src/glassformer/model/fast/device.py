@@ -1,14 +1,21 @@
-"""The device that a model computes on, by name, and the name of this machine's CPU."""
+"""This machine: the device that a model computes on, by name, the name of its CPU, and its C library's allocator."""
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import re
+import sys
 from pathlib import Path
+from typing import Final
 
 import torch
 
 from glassformer.errors import ConfigError
+
+# mallopt's settings (malloc.h): return no free memory to the kernel; take no block straight from it.
+_NEVER_TRIM: Final = (-1, -1)
+_NEVER_MMAP: Final = (-4, 0)
 
 
 def find_device(name: str) -> torch.device:
@@ -35,3 +42,17 @@ def cpu_name() -> str:
         text = ""
     found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
     return found[1] if found else platform.processor() or platform.machine()
+
+
+def keep_large_blocks() -> bool:
+    """Make glibc reuse large blocks for the rest of this process; return whether it accepted.
+
+    A training step asks for the same blocks again and again; glibc returns them to the kernel, and page faults then
+    take about a sixth of the time on a CPU. C libraries other than glibc are left alone.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return all(mallopt(*setting) for setting in (_NEVER_TRIM, _NEVER_MMAP))
