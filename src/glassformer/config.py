@@ -209,6 +209,12 @@ class TrainingConfig(Settings):
     label_smoothing: float = Field(
         0.1, ge=0, lt=1, description="label smoothing: probability mass spread over the vocabulary"
     )
+    guided_alignment: float = Field(
+        0.0,
+        ge=0,
+        description="weight of a loss that teaches one cross-attention head to align words (Garg et al. 2019); 0 "
+        "disables it",
+    )
     ema: float = Field(
         0.0, ge=0, lt=1, description="decay of the exponential moving average of the weights; 0 disables it"
     )
@@ -241,6 +247,8 @@ class TrainingConfig(Settings):
             raise ValueError("choose='ema' needs a moving average: set ema above 0, such as 0.999")
         if self.weight_decay and self.optimizer == "adam":
             raise ValueError("weight_decay needs optimizer='adamw'")
+        if self.guided_alignment and self.compile:
+            raise ValueError("guided_alignment does not work with compile=true: set one of them")
         return self
 
 

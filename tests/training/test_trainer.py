@@ -106,6 +106,20 @@ def test_the_same_command_again_changes_nothing(unbroken: Path) -> None:
     assert final(unbroken) == before
 
 
+def test_a_guided_run_resumes_with_the_aligner_it_began_with(tmp_path: Path) -> None:
+    whole = train_run(recipe(tmp_path, "whole", training__guided_alignment=0.5))
+    stopped = recipe(tmp_path, "stopped", training__guided_alignment=0.5, training__max_updates=6)
+    out = train_run(stopped)
+    assert (out / "aligner.npz").exists()
+    for name in ("config.json", "model.safetensors"):  # as if it had not come to its end
+        (out / name).unlink()
+    train_run(recipe(tmp_path, "stopped", training__guided_alignment=0.5), accept_changes=True)
+    assert final(out) == final(whole)
+    plain = train_run(recipe(tmp_path, "plain"))
+    assert not (plain / "aligner.npz").exists()
+    assert final(plain) != final(whole)
+
+
 def test_outside_the_main_thread_a_run_ends_the_same(tmp_path: Path, unbroken: Path) -> None:
     """There no signal handler can be set."""
     with ThreadPoolExecutor(1) as thread:

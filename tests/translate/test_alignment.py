@@ -24,7 +24,6 @@ from glassformer.translate.alignment import (
     choose_head,
     error_rates,
     pharaoh,
-    statistical_links,
     word_alignment,
     word_pieces,
 )
@@ -81,31 +80,6 @@ def test_padding_and_empty_sides_do_not_matter() -> None:
     model = planted(1, 2)
     together = error_rates(model, [([], [5]), *pairs(40), ([5], [])])
     assert np.array_equal(together, error_rates(model, pairs(40)))
-
-
-@pytest.mark.parametrize("backwards", [False, True])
-def test_statistical_links_are_the_planted_ones(backwards: bool) -> None:
-    corpus = pairs(300, backwards)
-    hits = wrong = 0
-    for (source, target), links in zip(corpus, statistical_links(corpus), strict=True):
-        right = {(source.index(word - 10), place) for place, word in enumerate(target)}
-        hits += len(links & right)
-        wrong += len(links - right)
-    total = sum(len(source) for source, _ in corpus)
-    assert hits > 0.97 * total
-    assert wrong < 0.01 * total
-
-
-def test_a_word_that_comes_from_nothing_has_no_link() -> None:
-    corpus = [(source, [50, *target]) for source, target in pairs(300)]
-    linked = sum(any(place == 0 for _, place in links) for links in statistical_links(corpus))
-    assert linked < 30
-
-
-def test_nothing_has_no_links() -> None:
-    assert statistical_links([]) == []
-    assert statistical_links([([], [5]), ([4], [])]) == [set(), set()]
-    assert statistical_links([([], [5]), ([4], [7])]) == [set(), {(0, 0)}]
 
 
 def test_pieces_of_words() -> None:

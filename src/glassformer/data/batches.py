@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.config import BatchConfig
+from glassformer.data.aligner import Aligner
 from glassformer.data.prepared import Prepared
 from glassformer.data.seeding import draw, draw_order
 from glassformer.data.shard import Numbers, Shard, flatten
@@ -45,12 +46,14 @@ class Batch(NamedTuple):
     pairs: Tensor  # (B,) indices in the shard
     n_tokens: int  # of the target, EOS included
     n_src_tokens: int
+    links: Tensor | None = None  # (3, n) row, target and source position of tokens that translate each other
 
     def to(self, device: torch.device | str) -> Batch:
         """Copy the tensors to the device of the model."""
         mask = None if self.src_mask is None else self.src_mask.to(device, non_blocking=True)
+        links = None if self.links is None else self.links.to(device, non_blocking=True)
         src, tgt_in, tgt_out = (x.to(device, non_blocking=True) for x in (self.src, self.tgt_in, self.tgt_out))
-        return self._replace(src=src, src_mask=mask, tgt_in=tgt_in, tgt_out=tgt_out)
+        return self._replace(src=src, src_mask=mask, tgt_in=tgt_in, tgt_out=tgt_out, links=links)
 
 
 def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], start: int = BOS) -> Batch:
@@ -86,6 +89,14 @@ def _batch(src: tuple[NDArray[Any], Numbers], tgt: tuple[NDArray[Any], Numbers],
         n_tokens=len(tgt_ids) + len(pairs),
         n_src_tokens=len(src_ids) + len(pairs),
     )
+
+
+def _links(aligner: Aligner, src: tuple[NDArray[Any], Numbers], tgt: tuple[NDArray[Any], Numbers]) -> Tensor:
+    """Align the tokens of concatenated sentences, given with their lengths."""
+    sources, targets = (np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in (src, tgt))
+    found = aligner.links(list(zip(sources, targets, strict=True))) if len(src[1]) else []
+    rows = [(row, target, source) for row, links in enumerate(found) for source, target in sorted(links)]
+    return torch.tensor(rows, dtype=torch.int64).view(-1, 3).t()
 
 
 def _is_token(lengths: Numbers) -> NDArray[np.bool_]:
@@ -184,6 +195,7 @@ class Batches:
         self._prepared, self._config, self._seed = prepared, config, seed
         self._start, self._rank, self._world = start, rank, world
         self._opened: tuple[int, Shard, Plan] | None = None
+        self.aligner: Aligner | None = None  # if there is one, batches have links
 
     def count(self, epoch: int) -> int:
         """Return the number of global batches of an epoch, which every rank steps through."""
@@ -193,7 +205,9 @@ class Batches:
         """Return this rank's share of a global batch; shares differ by one sentence at most."""
         shard, plan = self._open(epoch)
         pairs = plan[number][self._rank :: self._world]  # sorted by length, so that shares are similar
-        return _batch(shard.src.gather(pairs), shard.tgt.gather(pairs), self._start, pairs)
+        src, tgt = shard.src.gather(pairs), shard.tgt.gather(pairs)
+        batch = _batch(src, tgt, self._start, pairs)
+        return batch if self.aligner is None else batch._replace(links=_links(self.aligner, src, tgt))
 
     def tokens(self, epoch: int, number: int) -> tuple[int, int]:
         """Return the numbers of source and target tokens of a global batch, EOS included."""

@@ -7,8 +7,8 @@ run that was interrupted resumes bit by bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -16,11 +16,13 @@ from torch import Tensor, nn
 
 from glassformer.config import TrainingConfig
 from glassformer.data.batches import Batch
+from glassformer.model.attention import MultiHeadAttention
+from glassformer.model.decoder import DecoderLayer
 from glassformer.model.transformer import Transformer
 from glassformer.text.vocab import PAD
 from glassformer.training.adam import MOMENTS, Adam
 from glassformer.training.distributed import World, distribute, full_tensor, local_shard, shard_like, sync_gradients
-from glassformer.training.loss import cross_entropy
+from glassformer.training.loss import alignment_loss, cross_entropy
 
 
 class Update(NamedTuple):
@@ -43,14 +45,17 @@ class LossModule(nn.Module):
 
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device) -> None:
         super().__init__()
-        self.model, self.smoothing = model, config.label_smoothing
+        self.model, self.smoothing, self.guidance = model, config.label_smoothing, config.guided_alignment
         self.hidden = torch.compile(model.hidden, dynamic=True) if config.compile else model.hidden
         self.device_type = device.type
         self.precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.precision)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Sum the loss over the target tokens of a batch."""
-        with torch.autocast(self.device_type, self.precision) if self.precision else nullcontext():
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Sum the loss over the target tokens of a batch, without and with the loss of guided alignment."""
+        with ExitStack() as stack:
+            if self.precision:
+                stack.enter_context(torch.autocast(self.device_type, self.precision))
+            seen = [] if batch.links is None else stack.enter_context(_seeing_inputs(self._guided))
             hidden = self.hidden(batch.src, batch.tgt_in, batch.src_mask)  # (B, T, D)
         right = batch.tgt_out.flatten()
         where = (right != PAD).nonzero().squeeze(1)  # padding has no loss
@@ -58,7 +63,29 @@ class LossModule(nn.Module):
         if len(where) < len(right):
             flat, right = flat.index_select(0, where), right.index_select(0, where)
         output = self.model.output
-        return cross_entropy(flat.to(output.weight.dtype), output.weight, output.bias, right, self.smoothing)
+        loss = cross_entropy(flat.to(output.weight.dtype), output.weight, output.bias, right, self.smoothing)
+        if batch.links is None:
+            return loss, loss
+        (query, memory, allowed), *_ = seen
+        return loss, loss + self.guidance * alignment_loss(self._guided.factor, query, memory, allowed, batch.links)
+
+    @property
+    def _guided(self) -> MultiHeadAttention:
+        """The attention that has the head which learns to align."""
+        last = self.model.decoder.layers[-1]
+        assert isinstance(last, DecoderLayer)
+        return last.cross_attention
+
+
+@contextmanager
+def _seeing_inputs(attention: MultiHeadAttention) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield a list that receives the inputs (query, memory, allowed) of an attention, whenever it is called."""
+    seen = list[tuple[Any, ...]]()
+    handle = attention.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
+    try:
+        yield seen
+    finally:
+        handle.remove()
 
 
 class Learner:
@@ -82,9 +109,9 @@ class Learner:
         total = 0.0
         for number, batch in enumerate(batches, 1):
             with sync_gradients(self.loss, is_on=number == len(batches)):
-                loss = self.loss(batch.to(self.world.device))
+                loss, whole = self.loss(batch.to(self.world.device))
                 # Processes take the mean of their gradients; the update wants the mean over all tokens.
-                scaled = self.scaler.scale(loss * (self.world.size / n_tokens))
+                scaled = self.scaler.scale(whole * (self.world.size / n_tokens))
                 scaled.backward()
                 total += loss.item()
         return self._apply(lr, self.world.sum(total))

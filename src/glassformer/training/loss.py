@@ -6,10 +6,15 @@ training step by far; written and read again they cost more time than the arithm
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 import torch
 from torch import Tensor
+
+from glassformer.model.attention import KeyValue
+
+GUIDED_HEAD: Final = 0  # of the last decoder layer
 
 _CHUNK = 512  # positions; 512 x 8,000 logits fit into the cache of a server's CPU
 
@@ -24,6 +29,19 @@ def cross_entropy(
     """
     loss: Tensor = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing)  # type: ignore[no-untyped-call]
     return loss
+
+
+def alignment_loss(factor: float, query: Tensor, memory: KeyValue, allowed: Tensor | None, links: Tensor) -> Tensor:
+    """Sum the cross-entropy of one head's attention at the target tokens that have a link (Garg et al. 2019).
+
+    `query` (B, H, T, K), `memory` and `allowed` are what the attention reads, `links` (3, n) the rows, target and
+    source positions of tokens that translate each other.
+    """
+    scores = factor * query[:, GUIDED_HEAD] @ memory.keys[:, GUIDED_HEAD].transpose(1, 2)  # (B, T, S)
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed[:, 0], -math.inf)
+    row, target, source = links
+    return -scores.float().log_softmax(dim=-1)[row, target, source].sum()
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):

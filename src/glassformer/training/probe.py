@@ -21,7 +21,7 @@ from glassformer.training.distributed import world
 from glassformer.training.learner import Learner
 from glassformer.training.recipe import Recipe
 from glassformer.training.run import CHECKPOINTS
-from glassformer.training.start import configure_process, make_model
+from glassformer.training.start import configure_process, learn_aligner, make_model
 from glassformer.training.trainer import Trainer
 from glassformer.training.validation import Validator
 
@@ -102,6 +102,8 @@ def probe(task: Task) -> Measurement:
         with Prepared(task.corpora, recipe.reader, task.tokenizers, task.data, recipe.seed) as prepared:
             smaller = recipe.batch.model_copy(update={"max_tokens": part_tokens})
             small, usual = (_LongestFirst(prepared, config, recipe.seed) for config in (smaller, recipe.batch))
+            if recipe.training.guided_alignment:
+                small.aligner = usual.aligner = learn_aligner(prepared.epoch(0))
             empty = _peak(here.device)
             learner = Learner(make_model(recipe, task.src_vocab, task.tgt_vocab), recipe.training, here, recipe.seed)
             trainer = _trainer(task, learner, small)

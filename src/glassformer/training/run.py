@@ -26,9 +26,10 @@ METRICS: Final = "metrics.jsonl"
 CHECKPOINTS: Final = "checkpoints"
 DATA: Final = "data"
 BEST: Final = "best.safetensors"
+ALIGNER: Final = "aligner.npz"
 
 # All that runs and the programs that read them write into a run folder: nothing else in it is ours to delete.
-_FILES: Final = (METRICS, CONFIG, WEIGHTS, BEST, EXAMPLES, JOINT_MODEL, SRC_MODEL, TGT_MODEL)
+_FILES: Final = (METRICS, ALIGNER, CONFIG, WEIGHTS, BEST, EXAMPLES, JOINT_MODEL, SRC_MODEL, TGT_MODEL)
 _VIEWS: Final = ("report.html", "ctranslate2.json", *(f"ctranslate2{kind}" for kind in ("", "-int8", "-*float16")))
 _INSIDE: Final = {
     CHECKPOINTS: ("step-*", "latest", *DRAFTS),

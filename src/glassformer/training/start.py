@@ -10,13 +10,16 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 
 from glassformer.config import CorpusConfig
+from glassformer.data.aligner import Aligner
 from glassformer.data.batches import Batches
 from glassformer.data.formats import Faults, OnFault, open_corpora, open_corpus
 from glassformer.data.pair import Pair
 from glassformer.data.prepared import Prepared
+from glassformer.data.shard import Shard
 from glassformer.errors import ConfigError, DataError
 from glassformer.evaluation.scores import check_tokenize
 from glassformer.model.fast.device import keep_large_blocks
@@ -28,11 +31,12 @@ from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
 from glassformer.training.observer import Observer
 from glassformer.training.recipe import Recipe
-from glassformer.training.run import DATA, has_begun, lock_run, open_run_folder
+from glassformer.training.run import ALIGNER, DATA, has_begun, lock_run, open_run_folder
 from glassformer.training.trainer import Trainer
 from glassformer.training.validation import Validator
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
+_ALIGNED: Final = 30_000  # pairs that an aligner learns from, in about a gigabyte of memory
 
 _log = logging.getLogger(__name__)
 
@@ -73,12 +77,32 @@ def _train_run(recipe: Recipe, fresh: bool, accept_changes: bool, observers: Seq
             model = make_model(recipe, tokenizers.src.vocab_size, tokenizers.tgt.vocab_size)
             learner = Learner(model, config, here, recipe.seed)
             batches = Batches(prepared, recipe.batch, recipe.seed, model.start_id, here.rank, here.size)
+            if config.guided_alignment:
+                batches.aligner = _find_aligner(out / ALIGNER, prepared, here)
             validator = Validator(recipe, model.config, dev, tokenizers, here.device)
             if len(validator.dev) < len(dev):
                 left_out = len(dev) - len(validator.dev)
                 _log.warning("left out %d validation pairs that are longer than the model's max_positions", left_out)
             Trainer(recipe, out, learner=learner, batches=batches, validator=validator, observers=observers).run()
     return out
+
+
+def _find_aligner(path: Path, prepared: Prepared, here: World) -> Aligner:
+    """Load the run's statistical aligner, or learn it from the first epoch; all processes must call it."""
+    if here.is_first and not path.exists():
+        _log.info("learning a word aligner for guided_alignment")
+        learn_aligner(prepared.epoch(0)).save(path)
+    here.wait()
+    return Aligner.load(path)
+
+
+def learn_aligner(shard: Shard) -> Aligner:
+    """Learn a statistical aligner from pairs all over a shard."""
+    numbers = np.arange(0, shard.n_pairs, -(-shard.n_pairs // _ALIGNED))
+    sides = [
+        np.split(ids, lengths.cumsum()[:-1]) for ids, lengths in (shard.src.gather(numbers), shard.tgt.gather(numbers))
+    ]
+    return Aligner.learn(list(zip(*sides, strict=True)))
 
 
 def _inherited(recipe: Recipe) -> Recipe:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glassformer.data.aligner import Aligner, TokenPair
 from glassformer.data.batches import collate
 from glassformer.model.scope import Scope
 from glassformer.model.trace import Watcher
@@ -22,18 +23,12 @@ from glassformer.store.folder import AttentionHead
 from glassformer.text.tokenizer import Span
 from glassformer.text.vocab import EOS, PAD
 
-_Pair = tuple[Sequence[int], Sequence[int]]
-_Links = set[tuple[int, int]]  # (source, target)
-
-_ROUNDS: Final = 5  # of expectation maximisation
-_DIAGONAL: Final = 2.0  # how much likelier links near the diagonal are (Dyer et al. 2013); 4 misaligns a reversed order
-_NULL: Final = 0.08  # how likely a token is to come from nothing
 _COMPARED: Final = 500  # pairs that heads are compared on
 _MIN_WEIGHT: Final = 0.1  # of a link between words
 _BATCH: Final = 32  # pairs
 
 
-def choose_head(model: Transformer, pairs: Sequence[_Pair]) -> AttentionHead:
+def choose_head(model: Transformer, pairs: Sequence[TokenPair]) -> AttentionHead:
     """Return the cross-attention head that aligns best.
 
     `pairs` are tokens of sources and targets, without marks. All of them train the statistical aligner that stands in
@@ -44,10 +39,10 @@ def choose_head(model: Transformer, pairs: Sequence[_Pair]) -> AttentionHead:
     return AttentionHead(layer=layer, head=head)
 
 
-def error_rates(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.float64]:
+def error_rates(model: Transformer, pairs: Sequence[TokenPair]) -> NDArray[np.float64]:
     """Return the AER (Och and Ney 2003) of every head (layers, H) against the statistical links."""
     pairs = [(source, target) for source, target in pairs if source and target]
-    expected = statistical_links(pairs)[:_COMPARED]
+    expected = Aligner.learn(pairs).links(pairs[:_COMPARED])
     hits = np.zeros((model.config.n_decoder_layers, model.config.n_heads), np.int64)
     n_links = sum(map(len, expected)) + sum(len(target) for _, target in pairs[:_COMPARED])
     for start in range(0, len(expected), _BATCH):
@@ -59,59 +54,8 @@ def error_rates(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.float6
     return 1 - 2 * hits / max(n_links, 1)
 
 
-def statistical_links(pairs: Sequence[_Pair]) -> list[_Links]:
-    """Align tokens by co-occurrence: IBM model 1 near the diagonal, in both directions, intersected."""
-    there = _best_sources(pairs)
-    back = _best_sources([(target, source) for source, target in pairs])
-    return [
-        {(s, t) for t, s in enumerate(sources) if s >= 0 and targets[s] == t}
-        for sources, targets in zip(there, back, strict=True)
-    ]
-
-
-def _best_sources(pairs: Sequence[_Pair]) -> list[list[int]]:
-    """Return for each target token the position of the source token it most likely comes from, -1 for none.
-
-    Every possible link of the corpus is an entry of flat arrays, so that a round is a few passes of numpy.
-    """
-    nothing = 1 + max((token for source, _ in pairs for token in source), default=0)  # the source of tokens without one
-    src, tgt, group, place, prior = ([] for _ in range(5))
-    first = 0
-    for source, target in pairs:
-        n_src, n_tgt = len(source), len(target)
-        if not n_src or not n_tgt:
-            continue
-        rows = np.arange(n_tgt)[:, None]  # (T, 1)
-        distance = np.abs((rows + 0.5) / n_tgt - (np.arange(n_src) + 0.5) / n_src)  # (T, S)
-        near = np.exp(-_DIAGONAL * distance)
-        near *= (1 - _NULL) / near.sum(axis=1, keepdims=True)
-        prior.append(np.hstack([near, np.full((n_tgt, 1), _NULL)]).ravel())  # the last column is nothing
-        src.append(np.tile([*source, nothing], n_tgt))
-        place.append(np.tile([*range(n_src), -1], n_tgt))
-        tgt.append(np.repeat(target, n_src + 1))
-        group.append(np.repeat(first + rows[:, 0], n_src + 1))
-        first += n_tgt
-    if not first:
-        return [[-1] * len(target) for _, target in pairs]
-    prior_, place_, group_ = np.concatenate(prior), np.concatenate(place), np.concatenate(group)
-    src_, tgt_ = np.concatenate(src), np.concatenate(tgt)
-    kinds, kind = np.unique(src_ * (tgt_.max() + 1) + tgt_, return_inverse=True)
-    src_of_kind = kinds // (tgt_.max() + 1)
-    table = np.ones(len(kinds))  # p(target token | source token), for those that come together
-    for _ in range(_ROUNDS):
-        weight = prior_ * table[kind]
-        weight /= np.bincount(group_, weight)[group_]
-        counts = np.bincount(kind, weight)
-        table = counts / np.bincount(src_of_kind, counts)[src_of_kind]
-    weight = prior_ * table[kind]
-    order = np.lexsort((weight, group_))  # the last of each group is its heaviest
-    heaviest = order[np.append(np.flatnonzero(np.diff(group_[order])), len(order) - 1)]
-    best = iter(place_[heaviest].tolist())
-    return [[next(best) if source else -1 for _ in target] for source, target in pairs]
-
-
 @torch.inference_mode()
-def _pointed_at(model: Transformer, pairs: Sequence[_Pair]) -> NDArray[np.int64]:
+def _pointed_at(model: Transformer, pairs: Sequence[TokenPair]) -> NDArray[np.int64]:
     """Return the source token (layers, B, H, T) that each head attends to most when it predicts a target token."""
     sources, targets = zip(*pairs, strict=True)
     batch = collate(sources, targets, model.start_id).to(model.output.weight.device)
