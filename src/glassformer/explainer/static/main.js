@@ -32,8 +32,7 @@ const on = {
   step: (t) => go({ t }),
   head: (head) => go({ head }),
   node: (n) => {
-    const node = trace.document.beam[n];
-    go({ node: n, t: Math.max(0, Math.min(trace.nSteps - 1, node.t)) });
+    go({ node: n, t: trace.document.beam[n].t });
     first('.tree .node.chosen')?.focus();
   },
   traceNode: (node) => ask({ node }),

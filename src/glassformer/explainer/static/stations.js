@@ -11,8 +11,6 @@ const ATTENTION = ['q', 'k', 'v', 'rotated_q', 'rotated_k', 'scores', 'scaled', 
   'concat', 'output'
 ];
 
-const NORM = ['mean', 'variance', 'normalised', 'output'];
-
 export function label(token) {
   return token.piece.replace(/^▁(?=.)/, '');
 }
@@ -744,7 +742,8 @@ function addNorm(view, side, n) {
   const eps = trace.config.norm_eps;
   view.summary = `${quoted(words[row])}: μ = ${mean}, σ = ${digits(spread)}`;
   return [
-    tabs(view, prefix, [`add${n}.sum`, ...NORM.map((one) => `norm${n}.${one}`)]),
+    tabs(view, prefix, [`add${n}.sum`, ...['mean', 'variance', 'normalised', 'output'].map((one) =>
+      `norm${n}.${one}`)]),
     strip,
     facts({
       μ: view.number(`${name}.mean`, [row, 0]),

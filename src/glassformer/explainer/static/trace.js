@@ -118,9 +118,14 @@ export function indexOf(shape, at) {
   return shape.map((size, axis) => Math.floor(at / sizeOf(shape.slice(axis + 1))) % size);
 }
 
-// A tensor from a function of its index.
+// A tensor from a function of its index, which counts like an odometer.
 export function filled(shape, f) {
-  return Float64Array.from({ length: sizeOf(shape) }, (_, i) => f(...indexOf(shape, i)));
+  const index = shape.map(() => 0);
+  return new Float64Array(sizeOf(shape)).map(() => {
+    const value = f(...index);
+    for (let axis = shape.length - 1; axis >= 0 && ++index[axis] === shape[axis]; axis--) index[axis] = 0;
+    return value;
+  });
 }
 
 export function maximum(row) {
@@ -253,10 +258,9 @@ const COMPUTE = {
     return filled(shape, (h, q, k) => dot(trace.row(queries, [h, q]), trace.row(keys, [h, k])));
   },
   mask(trace, tensor, x) {
-    return Float64Array.from(x, (value, i) => {
-      const [, query, key] = indexOf(tensor.shape, i);
-      return isAllowed(tensor, query, key) ? value : -Infinity;
-    });
+    const [, queries, keys] = tensor.shape;
+    const isOpen = (i) => isAllowed(tensor, Math.floor(i / keys) % queries, i % keys);
+    return Float64Array.from(x, (value, i) => (isOpen(i) ? value : -Infinity));
   },
   softmax: (trace, tensor, x) => perRow(tensor.shape.at(-1), x, softmaxOf),
   log_softmax: (trace, tensor, x) =>
