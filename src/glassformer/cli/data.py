@@ -25,26 +25,22 @@ _log = logging.getLogger(__name__)
 def check(
     files: options.Files,
     dev: Annotated[
-        list[str] | None, typer.Option("--dev", metavar="FILE", help="Validation corpus that FILE must not overlap.")
+        list[str] | None, typer.Option(metavar="FILE", help="Validation corpus that FILE must not overlap.")
     ] = None,
     test: Annotated[
-        list[str] | None, typer.Option("--test", metavar="FILE", help="Test corpus that FILE must not overlap.")
+        list[str] | None, typer.Option(metavar="FILE", help="Test corpus that FILE must not overlap.")
     ] = None,
     write_clean: Annotated[
-        str | None,
-        typer.Option(
-            "--write-clean", metavar="FILE", help="Write the cleaned corpus, and the removed pairs next to it."
-        ),
+        str | None, typer.Option(metavar="FILE", help="Write the cleaned corpus, and the removed pairs next to it.")
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a report with charts.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with charts.")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON.")] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option("--keep", metavar="KIND", help="Do not remove pairs with this kind of finding. Repeatable."),
+        typer.Option(metavar="KIND", help="Do not remove pairs with this kind of finding. Repeatable."),
     ] = None,
     remove: Annotated[
-        list[str] | None,
-        typer.Option("--remove", metavar="KIND", help="Also remove pairs with this kind of finding. Repeatable."),
+        list[str] | None, typer.Option(metavar="KIND", help="Also remove pairs with this kind of finding. Repeatable.")
     ] = None,
     file_format: options.Format = "auto",
     languages: options.Languages = None,
@@ -99,8 +95,9 @@ def check(
 
 @app.command()
 def tokenizer(
+    context: typer.Context,
     files: options.Files,
-    out: Annotated[Path, typer.Option("--out", metavar="PATH", help="Folder, or FILE.model, to write.")],
+    out: Annotated[Path, typer.Option(metavar="PATH", help="Folder, or FILE.model, to write.")],
     vocab_size: Annotated[
         int, typer.Option(metavar="N", help="Number of tokens, including 4 special tokens and 256 bytes.")
     ] = 8000,
@@ -136,17 +133,8 @@ def tokenizer(
     from glassformer.text.tokenizer import train_tokenizers
 
     corpora = options.corpora(files, file_format=file_format, swap=swap, fields=fields, languages=languages)
-    values = {
-        "model": model,
-        "vocab_size": vocab_size,
-        "joint": joint,
-        "normalise": normalise,
-        "character_coverage": character_coverage,
-        "split_digits": split_digits,
-        "max_sentences": max_sentences,
-        "seed": seed,
-    }
-    config = TokenizerConfig.parse(values, "tokenizer")
+    # These options have the names of the settings.
+    config = TokenizerConfig.parse({name: context.params[name] for name in TokenizerConfig.model_fields}, "tokenizer")
     _check_out(out, joint)
     faults, first = Faults(), list[tuple[str, str]]()
     with ExitStack() as learning:

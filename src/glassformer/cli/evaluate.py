@@ -20,33 +20,23 @@ _log = logging.getLogger(__name__)
 @app.command()
 def evaluate(
     system: Annotated[
-        str,
-        typer.Argument(help="Model folder or name, or a file with one translation per line.", metavar="MODEL"),
+        str, typer.Argument(help="Model folder or name, or a file with one translation per line.", metavar="MODEL")
     ],
-    test: Annotated[
-        str,
-        typer.Option("--test", metavar="FILE", help="File of pairs, or SOURCE,TARGET for two parallel files."),
-    ],
+    test: Annotated[str, typer.Option(metavar="FILE", help="File of pairs, or SOURCE,TARGET for two parallel files.")],
     compare: Annotated[
         str | None,
-        typer.Option(
-            "--compare", metavar="MODEL", help="Second system: adds a significance test and a side-by-side page."
-        ),
+        typer.Option(metavar="MODEL", help="Second system: adds a significance test and a side-by-side page."),
     ] = None,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="With --compare: the page to write (default: comparison.html)."),
+        Path | None, typer.Option(metavar="FILE", help="With --compare: the page to write (default: comparison.html).")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write the translations to FILE.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the translations to FILE.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
     tokenize: Annotated[
         str, typer.Option(metavar="NAME", help="sacreBLEU tokenizer; none for tokenized text.")
     ] = "13a",
     comet: Annotated[
-        str | None,
-        typer.Option("--comet", metavar="FILE", help="COMET checkpoint to score with (needs unbabel-comet)."),
+        str | None, typer.Option(metavar="FILE", help="COMET checkpoint to score with (needs unbabel-comet).")
     ] = None,
     beam: options.Beam = None,
     search: options.Search = None,

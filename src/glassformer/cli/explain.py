@@ -26,16 +26,14 @@ def explain(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="The model, if the first word is ambiguous.")
+        str | None, typer.Option(metavar="MODEL", help="The model, if the first word is ambiguous.")
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="ADDRESS", help="Explain one number, such as enc.0.sum[2,5].")
+        str | None, typer.Option(metavar="ADDRESS", help="Explain one number, such as enc.0.sum[2,5].")
     ] = None,
-    depth: Annotated[
-        int, typer.Option("--depth", metavar="N", help="With --at: trace the number back N steps.", min=0)
-    ] = 0,
+    depth: Annotated[int, typer.Option(metavar="N", help="With --at: trace the number back N steps.", min=0)] = 0,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the interactive page to a single file.")
+        Path | None, typer.Option(metavar="FILE", help="Write the interactive page to a single file.")
     ] = None,
     as_json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all intermediate numbers as JSON.")
@@ -43,7 +41,6 @@ def explain(
     with_weights: Annotated[
         list[str] | None,
         typer.Option(
-            "--with-weights",
             metavar="PATTERN",
             help="With --html or --json: include weight matrices, such as 'enc.0.self.*'. Repeatable.",
         ),
@@ -55,11 +52,10 @@ def explain(
     beam: options.Beam = None,
     search: options.Search = None,
     force: Annotated[
-        list[str] | None,
-        typer.Option("--force", metavar="STEP=WORD", help="Force a word at a step, such as 2=house. Repeatable."),
+        list[str] | None, typer.Option(metavar="STEP=WORD", help="Force a word at a step, such as 2=house. Repeatable.")
     ] = None,
     reference: Annotated[
-        str | None, typer.Option("--reference", metavar="TEXT", help="Reference translation to show alongside.")
+        str | None, typer.Option(metavar="TEXT", help="Reference translation to show alongside.")
     ] = None,
     engine: Annotated[
         str, typer.Option(metavar="ENGINE", help="Engine whose translation is compared: torch, ctranslate2 or auto.")

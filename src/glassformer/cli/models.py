@@ -29,7 +29,7 @@ def models() -> None:
 @app.command()
 def info(
     model: options.Model,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the model card as a page.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the model card as a page.")] = None,
 ) -> None:
     """Show a model's settings and the size of its parts."""
     from rich.console import Console
@@ -48,11 +48,10 @@ def info(
 def export(
     model: options.Model,
     to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="ctranslate2, or folder: a model folder in another precision.")
+        str, typer.Option(metavar="FORMAT", help="ctranslate2, or folder: a model folder in another precision.")
     ],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Folder to write (default: the cache that `translate` reads)."),
+        Path | None, typer.Option(metavar="FOLDER", help="Folder to write (default: the cache that `translate` reads).")
     ] = None,
     quantization: Annotated[str, typer.Option(metavar="TYPE", help="float32, int8, float16 or bfloat16.")] = "float32",
 ) -> None:

@@ -19,8 +19,7 @@ Files = Annotated[
     typer.Argument(help="Corpus file, or SOURCE,TARGET for two parallel files.", metavar="FILE", show_default=False),
 ]
 Format = Annotated[
-    str,
-    typer.Option("--format", metavar="FORMAT", help="tsv, moses, jsonl or tmx; auto goes by the file extension."),
+    str, typer.Option("--format", metavar="FORMAT", help="tsv, moses, jsonl or tmx; auto goes by the file extension.")
 ]
 Languages = Annotated[
     str | None,

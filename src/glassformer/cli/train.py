@@ -137,8 +137,8 @@ def plan(
 @app.command()
 def average(
     run: Annotated[Path, typer.Argument(help="Folder of a training run.", metavar="RUN")],
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Model folder to write.")],
-    last: Annotated[int, typer.Option("--last", metavar="N", help="Number of checkpoints to average.", min=1)] = 5,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Model folder to write.")],
+    last: Annotated[int, typer.Option(metavar="N", help="Number of checkpoints to average.", min=1)] = 5,
 ) -> None:
     """Average the weights of a run's last checkpoints into a model."""
     from glassformer.training.average import average_run

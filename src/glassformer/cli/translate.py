@@ -43,19 +43,14 @@ def translate(
         typer.Option("--input", metavar="FILE", help="Read from FILE, which may be .gz or .zst (default: stdin)."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write to FILE atomically (default: stdout).")
+        Path | None, typer.Option(metavar="FILE", help="Write to FILE atomically (default: stdout).")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write one JSON object per line, with scores, tokens and alignment.")
     ] = False,
     nbest: Annotated[
         int,
-        typer.Option(
-            "--nbest",
-            metavar="N",
-            help="Print the N best translations of each line: line number, score, text.",
-            min=1,
-        ),
+        typer.Option(metavar="N", help="Print the N best translations of each line: line number, score, text.", min=1),
     ] = 1,
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Append the word alignment to each line, as in 0-0 1-2.")
@@ -68,8 +63,7 @@ def translate(
     ] = False,
     beam: options.Beam = None,
     length_penalty: Annotated[
-        float | None,
-        typer.Option(metavar="FLOAT", help="Length penalty; values above 0 favour longer translations."),
+        float | None, typer.Option(metavar="FLOAT", help="Length penalty; values above 0 favour longer translations.")
     ] = None,
     search: options.Search = None,
     prefix: Annotated[str, typer.Option(metavar="TEXT", help="Text that every translation starts with.")] = "",

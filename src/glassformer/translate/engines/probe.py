@@ -101,7 +101,8 @@ def choose_setup(model_folder: str | Path, compute: str = "auto") -> Setup:
     tried = measure(model_folder, typical_sources(model_folder))
     of_kind = [each for each in tried if each.setup.quantization == kind]
     if kind is not None and not of_kind:
-        raise ConfigError(f"CTranslate2 does not support {kind} on this machine; it supports {_listed(tried)}")
+        kinds = ", ".join(dict.fromkeys(each.setup.quantization for each in tried))
+        raise ConfigError(f"CTranslate2 does not support {kind} on this machine; it supports {kinds}")
     setup = _best(of_kind or tried).setup
     _remember(home / _MEMORY, fingerprint, known | {machine: setup})
     return setup
@@ -112,10 +113,6 @@ def _best(tried: Sequence[Measurement]) -> Measurement:
     exact = next((each for each in by_speed if each.setup.quantization == "float32"), by_speed[0])
     fastest = next((each for each in by_speed if each.is_accurate), exact)
     return fastest if fastest.seconds < _WORTH_IT * exact.seconds else exact
-
-
-def _listed(tried: Sequence[Measurement]) -> str:
-    return ", ".join(dict.fromkeys(each.setup.quantization for each in tried))
 
 
 def candidates() -> list[Setup]:
@@ -184,11 +181,11 @@ def _timed(
     return times[best], found, best
 
 
-def made_up(vocab: int, count: int, longest: int = _MAX_TOKENS) -> list[list[int]]:
+def made_up(vocab: int, count: int) -> list[list[int]]:
     """Return made-up sentences, always the same."""
     draws = random.Random(0)  # noqa: S311 - no secret
     ids = range(len(SPECIAL), max(vocab, len(SPECIAL) + 1))
-    return [draws.choices(ids, k=draws.randint((longest + 3) // 4, longest)) for _ in range(count)]
+    return [draws.choices(ids, k=draws.randint((_MAX_TOKENS + 3) // 4, _MAX_TOKENS)) for _ in range(count)]
 
 
 def _torch_log_probs(model_folder: str | Path, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:

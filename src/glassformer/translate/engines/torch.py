@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.config import SearchConfig
+from glassformer.data.batches import collate, length_batches
 from glassformer.errors import ConfigError
 from glassformer.model.fast.packed import PackedTransformer, can_pack
 from glassformer.model.scope import BLIND, Scope
@@ -99,17 +100,14 @@ class TorchEngine:
         return search.model_copy(update={"max_length": min(search.max_length, *limits)}) if limits else search
 
     def _divide(self, sources: Sequence[Source], width: int) -> Iterator[list[int]]:
-        """Yield the numbers of sentences of similar length, long ones first, in enough batches for all threads."""
-        order = sorted(range(len(sources)), key=lambda i: -_size(sources[i]))
+        """Return the numbers of sentences of similar length, long ones first, in enough batches for all threads."""
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        share = len(order) // (_SHARED * threads)  # none: too few to divide
+        share = len(sources) // (_SHARED * threads)  # none: too few to divide
         n_batches = 1 if not share else threads if share < 4 else 2 * threads
-        most = -(-len(order) // n_batches)
+        most = -(-len(sources) // n_batches)
         most = min(most, _MAX_BATCH) if self.device.type == "cpu" else most
-        while order:
-            count = max(1, min(most, self.max_tokens // (_size(sources[order[0]]) * width)))
-            yield order[:count]
-            order = order[count:]
+        sizes = [max(len(source.tokens) + 1, len(source.prefix)) for source in sources]
+        return length_batches(sizes, max_tokens=self.max_tokens // width, max_rows=most)
 
     def _search_each(
         self, batches: Sequence[Sequence[Source]], request: Request, alone: bool
@@ -158,13 +156,8 @@ class TorchEngine:
         return answers, is_near.tolist()
 
     def _encode(self, sources: Sequence[Source]) -> list[Memory]:
-        longest = max(len(source.tokens) for source in sources) + 1
-        rows = [[*source.tokens, EOS, *[PAD] * (longest - len(source.tokens) - 1)] for source in sources]
-        src = torch.tensor(rows, device=self.device)  # (B, S)
-        lengths = torch.tensor([len(source.tokens) + 1 for source in sources])
-        is_token = torch.arange(longest) < lengths.unsqueeze(1)  # (B, S)
-        mask = None if is_token.all() else is_token.to(self.device)
-        return [model.encode(src, mask) for model in self._packed or self.models]
+        batch = collate([source.tokens for source in sources], [()] * len(sources)).to(self.device)
+        return [model.encode(batch.src, batch.src_mask) for model in self._packed or self.models]
 
     def _search(self, sources: Sequence[Source], memories: Sequence[Memory], request: Request) -> Hypotheses:
         continues = None
@@ -245,10 +238,6 @@ def _answer(
     )
 
 
-def _size(source: Source) -> int:
-    return max(len(source.tokens) + 1, len(source.prefix))
-
-
 def _key(tokens: Sequence[int]) -> int:
     """Hash a sentence to 64 bits, the same on every machine."""
     digest = hashlib.blake2b(np.asarray(tokens, dtype="<i8").tobytes(), digest_size=8).digest()
@@ -259,12 +248,7 @@ class _Watched(NamedTuple):
     """A decoder state, and the mean attention of the last layer's heads in its last step."""
 
     state: DecoderState
-    weights: Tensor | None = None  # (N, S); 1 where there is padding, so that it counts as covered
-
-    @property
-    def attention(self) -> Tensor:
-        assert self.weights is not None, "a step has not been taken"
-        return self.weights
+    attention: Tensor = torch.empty(0)  # (N, S); 1 where there is padding, so that it counts as covered
 
     def select(self, rows: Tensor) -> _Watched:
         return _Watched(self.state.select(rows))
