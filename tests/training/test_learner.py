@@ -15,7 +15,7 @@ from glassformer.training.learner import Learner, LossModule
 from glassformer.training.loss import GUIDED_HEAD
 from glassformer.translate.alignment import error_rates
 from tests.models import build, same, settings
-from tests.translate.test_alignment import pairs
+from tests.translate.test_alignment import WORDS, pairs
 
 
 def loss_of(here: World, seed: int, step: int) -> float:
@@ -66,7 +66,9 @@ def test_a_guided_head_learns_to_align() -> None:
     errors = []
     for weight in (0.0, 1.0):
         torch.manual_seed(0)
-        model = Transformer(settings(src_vocab=40, tgt_vocab=40, n_decoder_layers=1, d_model=32, n_heads=4))
+        model = Transformer(
+            settings(src_vocab=WORDS + 10, tgt_vocab=WORDS + 10, n_decoder_layers=1, d_model=32, n_heads=4)
+        )
         with world("cpu") as here:
             learner = Learner(model, TrainingConfig(guided_alignment=weight), here, 1)
             for step in range(1, 61):

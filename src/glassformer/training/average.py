@@ -13,6 +13,7 @@ from glassformer.model.transformer import Transformer
 from glassformer.store.checkpoint import load_checkpoint, newest_checkpoints
 from glassformer.store.folder import CONFIG, About, read_config, refuse_to_overwrite, save_model
 from glassformer.text.tokenizer import Tokenizers
+from glassformer.training.recipe import INHERITED
 from glassformer.training.run import CHECKPOINTS, read_run
 
 
@@ -29,9 +30,7 @@ def average_run(run: Path, out: Path, last: int) -> list[str]:
             parameter.copy_(weights[name])
     about = read_config(run).about if (run / CONFIG).is_file() else About(search=recipe.search)  # an unfinished run
     known = {
-        "src_lang": recipe.src_lang,
-        "tgt_lang": recipe.tgt_lang,
-        "lower_capitals": recipe.lower_capitals,
+        **recipe.model_dump(include=INHERITED),
         "tokenizer_sha256": tuple(tokenizer.sha256 for tokenizer in tokenizers),
         "training": {"averaged": len(checkpoints)},  # these weights were not validated
     }

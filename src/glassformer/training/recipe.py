@@ -29,6 +29,7 @@ from glassformer.errors import ConfigError
 
 _CORPORA: Final = {"train": "training", "dev": "validation"}
 _FOLDERS: Final = ("out", "vocabulary", "init")
+INHERITED: Final = {"src_lang", "tgt_lang", "lower_capitals"}  # what a model folder says, and a fine-tuned model keeps
 
 
 class Setting(NamedTuple):

@@ -30,7 +30,7 @@ from glassformer.text.tokenizer import Tokenizers, train_tokenizers
 from glassformer.training.distributed import World, world
 from glassformer.training.learner import Learner
 from glassformer.training.observer import Observer
-from glassformer.training.recipe import Recipe
+from glassformer.training.recipe import INHERITED, Recipe
 from glassformer.training.run import ALIGNER, DATA, has_begun, lock_run, open_run_folder
 from glassformer.training.trainer import Trainer
 from glassformer.training.validation import Validator
@@ -110,7 +110,7 @@ def _inherited(recipe: Recipe) -> Recipe:
     if recipe.init is None:
         return recipe
     about = read_config(recipe.init).about
-    names = {"src_lang", "tgt_lang", "lower_capitals"} - recipe.model_fields_set
+    names = INHERITED - recipe.model_fields_set
     return recipe.model_copy(update={name: getattr(about, name) for name in names})
 
 

@@ -31,7 +31,7 @@ from glassformer.training.adam import learning_rate
 from glassformer.training.average import average_checkpoints
 from glassformer.training.learner import Learner, NotFinite, Update
 from glassformer.training.observer import Observer
-from glassformer.training.recipe import Recipe
+from glassformer.training.recipe import INHERITED, Recipe
 from glassformer.training.run import BEST, CHECKPOINTS, Metrics
 from glassformer.training.validation import Validation, Validator, goodness, score_of
 from glassformer.translate.alignment import choose_head
@@ -356,9 +356,7 @@ class Trainer:
         """Return what the model folder says about the run."""
         scores = {f"dev_{name}": round(score.value, 2) for name, score in validation.scores.items()}
         return About(
-            src_lang=self.recipe.src_lang,
-            tgt_lang=self.recipe.tgt_lang,
-            lower_capitals=self.recipe.lower_capitals,
+            **self.recipe.model_dump(include=INHERITED),
             search=search,
             alignment=choose_head(model, list(zip(self.validator.sources, self.validator.targets, strict=True))),
             tokenizer_sha256=tuple(tokenizer.sha256 for tokenizer in self.validator.tokenizers),
