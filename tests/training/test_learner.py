@@ -71,7 +71,7 @@ def test_a_guided_head_learns_to_align() -> None:
         )
         with world("cpu") as here:
             learner = Learner(model, TrainingConfig(guided_alignment=weight), here, 1)
-            for step in range(1, 61):
+            for step in range(1, 101):
                 some = corpus[step % 10 :: 10]
                 sources, targets = zip(*some, strict=True)
                 batch = collate(sources, targets, model.start_id)

@@ -104,7 +104,7 @@ def _is_token(lengths: Numbers) -> NDArray[np.bool_]:
     return np.arange(int(lengths.max()) + 1) < lengths[:, None]
 
 
-def length_batches(lengths: Sequence[int], *, max_tokens: int) -> Iterator[list[int]]:
+def length_batches(lengths: Sequence[int], *, max_tokens: int, max_rows: int | None = None) -> Iterator[list[int]]:
     """Yield the positions of `lengths` in batches of similar length, the longest first and equal ones in order.
 
     A batch, padded to its longest row, holds at most `max_tokens` positions, but at least one row.
@@ -113,6 +113,7 @@ def length_batches(lengths: Sequence[int], *, max_tokens: int) -> Iterator[list[
     start = 0
     while start < len(order):
         n_rows = max(max_tokens // max(lengths[order[start]], 1), 1)
+        n_rows = min(n_rows, max_rows or n_rows)
         yield order[start : start + n_rows]
         start += n_rows
 
