@@ -26,7 +26,7 @@ from glassformer.model.decoder import DecoderLayer
 from glassformer.model.encoder import EncoderLayer
 from glassformer.model.layers import AddNorm, Embedding, FeedForward, LayerNorm
 from glassformer.model.transformer import Transformer
-from glassformer.store.folder import CONFIG, WEIGHTS, About, load_model, read_config
+from glassformer.store.folder import CONFIG, WEIGHTS, About, FolderConfig, load_model, read_config
 from glassformer.text.tokenizer import JOINT_MODEL, SRC_MODEL, TGT_MODEL, Tokenizer, Tokenizers
 from glassformer.text.vocab import BOS, EOS, PIECES, UNK
 
@@ -147,9 +147,7 @@ def _spec(model: Transformer, tokenizers: Tokenizers, about: About) -> Transform
         )
     if config.positions == "rotary":
         raise ConfigError("positions='rotary': the CTranslate2 export has no rotary positions; use the torch engine")
-    head = about.alignment
-    if head is not None and (head.layer >= config.n_decoder_layers or head.head >= config.n_heads):
-        raise ConfigError(f"alignment: the model has no head {head.head} in a decoder layer {head.layer}")
+    head = FolderConfig(model=config, about=about).about.alignment  # which the model has
     spec = TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_decoder_layers),
         config.n_heads,

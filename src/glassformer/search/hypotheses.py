@@ -21,11 +21,9 @@ class State(Protocol):
 
     def select(self, rows: Tensor) -> Self:
         """Keep, repeat or reorder prefixes within their sentences."""
-        ...
 
     def keep(self, sentences: Tensor) -> Self:
         """Keep some sentences only."""
-        ...
 
 
 S = TypeVar("S", bound=State)

@@ -33,7 +33,6 @@ class Cutter(Protocol):
 
     def cut(self, word: str, draws: random.Random) -> list[int]:
         """Return the ids of a word."""
-        ...
 
 
 class _Edge(NamedTuple):

@@ -18,7 +18,7 @@ from glassformer.config import TranslateOptions
 from glassformer.search.mbr import ranking
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.translate.engines.engine import IdHypothesis, Request, Source
-from glassformer.translate.engines.fallback import Engines
+from glassformer.translate.loading import Engines
 from glassformer.translate.request import suppressed_words, whole_words
 from glassformer.translate.segments import Segment, cut_segment, fill
 

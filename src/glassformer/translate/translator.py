@@ -21,8 +21,7 @@ from glassformer.store.folder import About, read_config
 from glassformer.store.registry import DEFAULT_MODEL, find_model
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.translate.engines.engine import Engine, Request, Source
-from glassformer.translate.engines.fallback import Engines
-from glassformer.translate.loading import load_engines, load_tokenizers
+from glassformer.translate.loading import Engines, load_engines, load_tokenizers
 from glassformer.translate.request import encode_prefix, make_request
 from glassformer.translate.results import Translation
 from glassformer.translate.retries import RetryingSearch, without_loops

@@ -53,15 +53,12 @@ class Engine(Protocol):
 
     def translate(self, sources: Sequence[Source], request: Request) -> Iterator[tuple[int, list[IdHypothesis]]]:
         """Yield the number of each source and its hypotheses, best first, in any order."""
-        ...
 
     def refuses(self, request: Request) -> str | None:
         """Return what this engine does not support of the request, or None."""
-        ...
 
     def close(self) -> None:
         """Release threads and memory."""
-        ...
 
 
 def run_in_thread(work: Callable[[], _T]) -> _T:
