@@ -70,13 +70,16 @@ def add_noise(text: str, draws: Sequence[float] | NDArray[np.float64], noise: No
     return text
 
 
-def rename(src: str, tgt: str, draw: float) -> tuple[str, str]:
-    """Replace each name and number that both texts share by an invented one, so that it can only be copied."""
+def rename(src: str, tgt: str, draw: float, names: Sequence[str] = ()) -> tuple[str, str]:
+    """Replace each name and number that both texts share, so that it can only be copied.
+
+    Numbers are invented, and so are names unless `names` are given.
+    """
     shared = {word for word in _WORD.findall(src) if _is_name(word) or word.isdecimal()} & {*_WORD.findall(tgt)}
     if not shared:
         return src, tgt
     draws = random.Random(draw)  # noqa: S311 - no secret
-    new = {word: _number(word, draws) if word.isdecimal() else _name(draws) for word in sorted(shared)}
+    new = {word: _number(word, draws) if word.isdecimal() else _name(draws, names) for word in sorted(shared)}
     src, tgt = (_WORD.sub(lambda found: new.get(found[0], found[0]), text) for text in (src, tgt))
     return src, tgt
 
@@ -85,7 +88,9 @@ def _is_name(word: str) -> bool:
     return len(word) > 1 and word[0].isupper() and word[1:].islower()
 
 
-def _name(draws: random.Random) -> str:
+def _name(draws: random.Random, names: Sequence[str]) -> str:
+    if names:
+        return draws.choice(names)
     parts = [draws.choice(_BEGINS) + draws.choice(_MIDDLES) for _ in range(draws.choice((1, 1, 2, 2, 3)))]
     return ("".join(parts) + draws.choice(_ENDS)).capitalize().ljust(2, "a")
 
