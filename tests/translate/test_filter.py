@@ -29,7 +29,7 @@ from glassformer.files import atomic_file
 from glassformer.store.folder import About, save_model
 from glassformer.text.vocab import BOS, EOS, PAD, UNK
 from glassformer.translate.engines.engine import IdHypothesis, Request, Source
-from glassformer.translate.filter import converse, read_batches, run_filter, translate_lines
+from glassformer.translate.filter import converse, open_input, peek, read_batches, run_filter, translate_lines
 from glassformer.translate.translator import Translator
 from tests.models import build
 from tests.translate.fakes import Answer, FakeEngine, echo, tokenizers
@@ -213,14 +213,22 @@ def test_a_file_is_written_whole_or_not(tmp_path: Path) -> None:
 def test_files_may_be_packed(tmp_path: Path) -> None:
     path, output, done = tmp_path / "in.txt.gz", tmp_path / "out.txt", list[int]()
     path.write_bytes(gzip.compress(b"chat\nchien\n"))
-    run_filter(fake(), path, output, TranslateOptions(), watch=done.append)
+    with open_input(path) as read:
+        run_filter(fake(), read, output, TranslateOptions(), watch=done.append)
     assert output.read_bytes() == b"chat\nchien\n"
     assert sum(done) == output.stat().st_size
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DataError, match="truncated"):
-        run_filter(fake(), path, output, TranslateOptions())
-    with pytest.raises(DataError, match="no such file"):
-        run_filter(fake(), tmp_path / "none", output, TranslateOptions())
+    with pytest.raises(DataError, match="truncated"), open_input(path) as read:
+        run_filter(fake(), read, output, TranslateOptions())
+    with pytest.raises(DataError, match="no such file"), open_input(tmp_path / "none"):
+        pass
+
+
+def test_peeking_takes_nothing_away() -> None:
+    chunks = iter([b"un chat\nd\xc3", b"\xa9s", b""])
+    beginning, read = peek(lambda _: next(chunks))
+    assert beginning == "un chat\nd\ufffd"
+    assert [read(9), read(9), read(9)] == [b"un chat\nd\xc3", b"\xa9s", b""]
 
 
 def command(*words: str | Path) -> list[str]:

@@ -127,8 +127,9 @@ def forced_words(words: Sequence[str]) -> dict[int, str]:
 
 
 def model_and_text(words: Sequence[str], model: str | None, *, needs_text: bool) -> tuple[str, str]:
-    """Split `[MODEL] [SENTENCE]` into the model, by default the one that ships, and the sentence."""
-    from glassformer.store.registry import DEFAULT_MODEL, shipped_models
+    """Split `[MODEL] [SENTENCE]` into the model, by default one that ships, by language, and the sentence."""
+    from glassformer.store.registry import shipped_models
+    from glassformer.translate.loading import choose_model
 
     words = list(words)
     if model is None and words and (len(words) > 1 or words[0] in shipped_models() or os.path.isdir(words[0])):
@@ -137,4 +138,5 @@ def model_and_text(words: Sequence[str], model: str | None, *, needs_text: bool)
         raise UsageError(f"expected one sentence; quote it: '{' '.join(words)}'")
     if needs_text and not words:
         raise UsageError("no sentence given: use `glassformer explain [MODEL] SENTENCE`, or --open to type one")
-    return model or DEFAULT_MODEL, words[0] if words else ""
+    text = words[0] if words else ""
+    return model or choose_model(text), text

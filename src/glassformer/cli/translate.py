@@ -34,7 +34,8 @@ def translate(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="Model folder or name (default: fr-en); several, separated by commas, form an ensemble.",
+            help="Model folder or name (default: by --from, --to or the language of the text); several, separated by "
+            "commas, form an ensemble.",
             metavar="MODEL",
         ),
     ] = None,
@@ -45,6 +46,8 @@ def translate(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write to FILE atomically (default: stdout).")
     ] = None,
+    src: Annotated[str, typer.Option("--from", metavar="LANG", help="Language of the text, such as en.")] = "",
+    tgt: Annotated[str, typer.Option("--to", metavar="LANG", help="Language to translate into, such as fr.")] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Write one JSON object per line, with scores, tokens and alignment.")
     ] = False,
@@ -89,15 +92,27 @@ def translate(
     from glassformer.config import TranslateOptions
     from glassformer.data.lines import no_watch
     from glassformer.report.progress import progress
-    from glassformer.store.registry import DEFAULT_MODEL
-    from glassformer.translate.filter import converse, run_filter
+    from glassformer.translate.filter import converse, open_input, peek, run_filter
+    from glassformer.translate.loading import choose_model, shipped_directions
     from glassformer.translate.translator import Translator
 
-    names = (model or DEFAULT_MODEL).split(",")
+    if model is not None and (src or tgt):
+        raise UsageError(f"--from and --to choose a model that ships; leave them out, or {model}")
+    file = None if source == Path("-") else source
     if output is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that no partial file stays
     try:
-        with Translator.load(names, engine=engine, threads=threads, device=device, compute=compute) as translator:
+        with contextlib.ExitStack() as stack:
+            read, beginning = None, ""
+            if not interactive:
+                read = stack.enter_context(open_input(file))
+                if model is None and len(shipped_directions(src, tgt)) > 1:
+                    beginning, read = peek(read)
+            names = (model or choose_model(beginning, src, tgt)).split(",")
+            if beginning:
+                _log.info("translating with %s, by the language of the text", names[0])
+            loaded = Translator.load(names, engine=engine, threads=threads, device=device, compute=compute)
+            translator = stack.enter_context(loaded)
             wanted = {
                 "search": options.search_settings(translator.search, search, beam, length_penalty),
                 "prefix": prefix,
@@ -108,19 +123,18 @@ def translate(
                 "attention": attention,
             }
             request = TranslateOptions.parse(wanted, "translate")
-            if interactive:
+            if read is None:
                 with contextlib.suppress(ImportError):
                     import readline  # noqa: F401 - gives `input` line editing and a history
                 converse(translator, lambda: input(f"{translator.about.src_lang}> "), typer.echo, request)
             else:
                 gc.freeze()  # the model is never garbage: collections need not go through it
-                file = None if source == Path("-") else source
                 is_plain = file is not None and file.is_file() and file.suffix.lower() not in (".gz", ".zst")
                 size = file.stat().st_size if file is not None and is_plain else None
                 is_shown = file is not None and output is not None
                 bar = progress("translating", size, unit="bytes") if is_shown else contextlib.nullcontext(no_watch)
                 with bar as watch:
-                    run_filter(translator, file, output, request, as_json=as_json, watch=watch)
+                    run_filter(translator, read, output, request, as_json=as_json, watch=watch)
     except KeyboardInterrupt:
         raise Stopped("stopped", signal.SIGINT) from None
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does

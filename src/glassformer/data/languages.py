@@ -7,7 +7,7 @@ runs of four bytes (UTF-8, words only) are rarer on their side of the corpus, or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -46,6 +46,11 @@ def usual_language(texts: Sequence[str]) -> str:
     some = texts[:: -(-len(texts) // _IDENTIFIED)]
     language, count = Counter(identifier().classify(text)[0] for text in some).most_common(1)[0]
     return str(language) if 2 * count > len(some) else ""
+
+
+def identify_among(text: str, languages: Collection[str]) -> str:
+    """Return the most likely of some languages."""
+    return str(next(language for language, _ in identifier().rank(text) if language in languages))
 
 
 class Judge:

@@ -33,26 +33,26 @@ _FIRST: Final = 64  # lines that are translated before the first of them is writ
 _BATCH: Final = 2048  # and later, when nobody waits for the first any more
 _BATCH_BYTES: Final = 1 << 20  # so that lines of a megabyte do not fill the memory
 
-_Read = Callable[[int], bytes]  # returns what is there, at most that many bytes; nothing at the end
+Read = Callable[[int], bytes]  # returns what is there, at most that many bytes; nothing at the end
 
 
 def run_filter(
     translator: Translator,
-    source: Path | None,
+    read: Read,
     output: Path | None,
     options: TranslateOptions,
     *,
     as_json: bool = False,
     watch: Watch = no_watch,
 ) -> None:
-    """Translate a file, plain, .gz or .zst, or stdin into a file or stdout; `watch` is told the bytes translated."""
-    with atomic_file(output) if output else nullcontext(sys.stdout.buffer) as written, _open(source) as read:
+    """Translate what `open_input` opened into a file or stdout; `watch` is told the bytes translated."""
+    with atomic_file(output) if output else nullcontext(sys.stdout.buffer) as written:
         translate_lines(translator, read, written, options, as_json=as_json, watch=watch)
 
 
 def translate_lines(
     translator: Translator,
-    read: _Read,
+    read: Read,
     output: BinaryIO,
     options: TranslateOptions,
     *,
@@ -70,9 +70,16 @@ def translate_lines(
         watch(sum(map(len, lines)) + len(lines))
 
 
+def peek(read: Read) -> tuple[str, Read]:
+    """Return the beginning of an input as text, and what reads all of it."""
+    beginning = read(_CHUNK)
+    waiting = [beginning]
+    return beginning.decode("utf-8", "replace"), lambda size: waiting.pop() if waiting else read(size)
+
+
 @contextmanager
-def _open(source: Path | None) -> Iterator[_Read]:
-    """Yield what reads from a file or from stdin."""
+def open_input(source: Path | None) -> Iterator[Read]:
+    """Yield what reads from a file, plain, .gz or .zst, or from stdin."""
     explained = _explained(source or Path("stdin"))
     if source is None:
         # Unbuffered: a thread that waits in a buffered read cannot be left behind at the end of the program.
@@ -110,7 +117,7 @@ def converse(
             show(f"   {', '.join(remarks)}   {pairs}".rstrip())
 
 
-def read_batches(read: _Read) -> Iterator[list[bytes]]:
+def read_batches(read: Read) -> Iterator[list[bytes]]:
     """Yield the lines of a stream in batches of what has come: at least one, at most `_BATCH`, fewer at first."""
     queue: Queue[list[bytes] | DataError] = Queue(_AHEAD)
     Thread(target=_read_lines, args=(read, queue), daemon=True).start()
@@ -134,7 +141,7 @@ def read_batches(read: _Read) -> Iterator[list[bytes]]:
             most = min(2 * most, _BATCH)
 
 
-def _read_lines(read: _Read, queue: Queue[list[bytes] | DataError]) -> None:
+def _read_lines(read: Read, queue: Queue[list[bytes] | DataError]) -> None:
     """Put lines into the queue as they come, without their line ends; then an empty list."""
     parts: list[bytes] = []  # of a line that has not ended
     try:

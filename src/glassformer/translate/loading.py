@@ -10,15 +10,46 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from glassformer.data.languages import identify_among
 from glassformer.errors import ConfigError, ModelFileError, nearest
 from glassformer.model.transformer import Transformer
-from glassformer.store.folder import About, FolderConfig, load_model
+from glassformer.store.folder import About, FolderConfig, load_model, read_config
+from glassformer.store.registry import DEFAULT_MODEL, shipped_models
 from glassformer.text.tokenizer import Tokenizers
 from glassformer.translate.engines.engine import Engine, IdHypothesis, Request, Source, run_in_thread
 
 ENGINES: Final = ("auto", "torch", "ctranslate2")
 
 _log = logging.getLogger(__name__)
+
+
+def shipped_directions(src: str = "", tgt: str = "") -> dict[str, str]:
+    """Return the shipped models from `src` to `tgt`, each of which may be empty: name and source language."""
+    abouts = {name: read_config(folder).about for name, folder in shipped_models().items()}
+    found = {
+        name: about.src_lang
+        for name, about in abouts.items()
+        if _primary(src) in ("", about.src_lang) and _primary(tgt) in ("", about.tgt_lang)
+    }
+    if not found:
+        wanted = " ".join(filter(None, [src and f"from {src}", tgt and f"to {tgt}"]))
+        there = ", ".join(f"{about.src_lang} to {about.tgt_lang}" for about in abouts.values())
+        raise ConfigError(f"no model that ships translates {wanted}; there are: {there}")
+    return found
+
+
+def choose_model(text: str, src: str = "", tgt: str = "") -> str:
+    """Return the name of the shipped model for `text`; where several directions fit, its language decides."""
+    found = shipped_directions(src, tgt)
+    if len(found) == 1:
+        return next(iter(found))
+    language = identify_among(text, found.values()) if text.strip() else found.get(DEFAULT_MODEL, "")
+    return next(name for name, each in found.items() if language in ("", each))
+
+
+def _primary(language: str) -> str:
+    """Return the part of a language code that names the language: en of EN-US."""
+    return language.replace("_", "-").split("-")[0].lower()
 
 
 def load_tokenizers(folders: Sequence[Path], configs: Sequence[FolderConfig]) -> Tokenizers:
