@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 FILES := pyproject.toml constraints.txt
 
-.PHONY: demo test coverage docs slow benchmarks clean
+.PHONY: demo test test-long coverage docs slow benchmarks clean
 
 demo: .venv/.installed
 	$(BIN)/glassformer demo
@@ -12,7 +12,10 @@ test: .venv/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 -m "not slow and not long"
+
+test-long: .venv/.installed-dev  # every command of the README and docs/, the wheel, several processes
+	$(BIN)/pytest -n 2 -m long
 
 coverage: .venv/.installed-dev
 	$(BIN)/pytest -n 2 -m "not slow" --cov

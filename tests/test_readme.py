@@ -49,7 +49,7 @@ def run_command(command: str, folder: Path) -> None:
     """Run one command line of a text; whatever a test must do otherwise than a reader is done here."""
     if command.split()[0] in SET_UP:
         return
-    if "glassformer train " in command and "--settings" not in command:
+    if re.search("glassformer (train|distill) ", command) and "--settings" not in command:
         command += " --max-updates 2"  # the last one counts
     if command.startswith("glassformer plan "):
         command += " --seconds 0.5"
@@ -80,6 +80,7 @@ def run_text(text: str, folder: Path, capture: pytest.CaptureFixture[str]) -> No
                     run_command(command, folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_code_in_the_texts_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -61,6 +61,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name for name in held if name.endswith(".py")} == modules
 
 
+@pytest.mark.long
 def test_wheel_works_where_nothing_else_is(wheel: Path, tmp_path: Path) -> None:
     """Install it as the Makefile does, torch first; one test, because the installing takes a minute."""
     run(sys.executable, "-m", "venv", ".venv", folder=tmp_path)

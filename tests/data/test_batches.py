@@ -289,13 +289,13 @@ def test_the_first_rank_deletes_past_epochs_and_has_the_next_one_made() -> None:
     assert (first.asked, first.kept, second.asked, second.kept) == ([5], (4, 5), [], ())
 
 
-@given(st.lists(st.integers(0, 30)), st.integers(1, 60))
-def test_batches_of_similar_length(lengths: list[int], max_tokens: int) -> None:
-    batches = list(length_batches(lengths, max_tokens=max_tokens))
+@given(st.lists(st.integers(0, 30)), st.integers(1, 60), st.none() | st.integers(1, 5))
+def test_batches_of_similar_length(lengths: list[int], max_tokens: int, max_rows: int | None) -> None:
+    batches = list(length_batches(lengths, max_tokens=max_tokens, max_rows=max_rows))
     assert [i for batch in batches for i in batch] == sorted(range(len(lengths)), key=lambda i: -lengths[i])
     for number, batch in enumerate(batches):
         longest = lengths[batch[0]]
-        assert batch
+        assert 0 < len(batch) <= (max_rows or len(batch))
         assert len(batch) == 1 or len(batch) * longest <= max_tokens
-        is_full = (len(batch) + 1) * max(longest, 1) > max_tokens
+        is_full = (len(batch) + 1) * max(longest, 1) > max_tokens or len(batch) == max_rows
         assert is_full or number == len(batches) - 1

@@ -68,6 +68,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
 def test_two_processes_learn_as_one(tmp_path: Path, alone: Path, sharding: str) -> None:
     run = tmp_path / "run"
@@ -84,6 +85,7 @@ def test_two_processes_learn_as_one(tmp_path: Path, alone: Path, sharding: str) 
     assert (run / "model.safetensors").exists()
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_started_again_and_the_run_goes_on(tmp_path: Path, alone: Path) -> None:
     """Also with --fresh, which must not begin afresh after the accident; the other process does not wait for ever."""
     run = tmp_path / "run"

@@ -104,10 +104,8 @@ def translate(
     try:
         with contextlib.ExitStack() as stack:
             read, beginning = None, ""
-            if not interactive:
-                read = stack.enter_context(open_input(file))
-                if model is None and len(shipped_directions(src, tgt)) > 1:
-                    beginning, read = peek(read)
+            if model is None and not interactive and len(shipped_directions(src, tgt)) > 1:
+                beginning, read = peek(stack.enter_context(open_input(file)))
             names = (model or choose_model(beginning, src, tgt)).split(",")
             if beginning:
                 _log.info("translating with %s, by the language of the text", names[0])
@@ -123,11 +121,12 @@ def translate(
                 "attention": attention,
             }
             request = TranslateOptions.parse(wanted, "translate")
-            if read is None:
+            if interactive:
                 with contextlib.suppress(ImportError):
                     import readline  # noqa: F401 - gives `input` line editing and a history
                 converse(translator, lambda: input(f"{translator.about.src_lang}> "), typer.echo, request)
             else:
+                read = read or stack.enter_context(open_input(file))
                 gc.freeze()  # the model is never garbage: collections need not go through it
                 is_plain = file is not None and file.is_file() and file.suffix.lower() not in (".gz", ".zst")
                 size = file.stat().st_size if file is not None and is_plain else None
