@@ -303,12 +303,26 @@ class ReaderConfig(Settings):
         le=1,
         description="probability of replacing names and numbers shared by both sides with invented ones",
     )
+    mask: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="probability of replacing names, numbers, URLs and tags shared by both sides with placeholders",
+    )
     noise: NoiseConfig = NoiseConfig()
+
+    @model_validator(mode="after")
+    def _one_change(self) -> Self:
+        if self.rename + self.mask > 1:
+            raise ValueError(
+                f"rename={self.rename} and mask={self.mask} exclude each other: their sum must be at most 1"
+            )
+        return self
 
     @property
     def is_random(self) -> bool:
         """Whether epochs differ from each other."""
-        return bool(self.sample_alpha or self.join or self.rename or self.noise.is_on)
+        return bool(self.sample_alpha or self.join or self.rename or self.mask or self.noise.is_on)
 
 
 class BatchConfig(Settings):
