@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -166,6 +167,23 @@ class SearchConfig(Settings):
         if self.min_length >= self.max_length:
             raise ValueError(f"min_length={self.min_length} must be below max_length={self.max_length}")
         return self
+
+
+class Calibration(Settings):
+    """How the confidence of a translation follows from its probability: linear in log-odds (Platt 1999)."""
+
+    offset: float = Field(0.0, description="log-odds of the confidence where the probability is 0.5")
+    slope: float = Field(1.0, ge=0, description="factor on the log-odds of the probability")
+
+    @staticmethod
+    def logit(probability: float) -> float:
+        """Return the log-odds of a probability, which stays finite at 0 and 1."""
+        p = min(max(probability, 1e-6), 1 - 1e-6)
+        return math.log(p / (1 - p))
+
+    def confidence(self, probability: float) -> float:
+        """Return the share of words that a reference is expected to confirm."""
+        return 1 / (1 + math.exp(-self.offset - self.slope * self.logit(probability)))
 
 
 class TranslateOptions(Settings):
