@@ -23,13 +23,11 @@ from sentencepiece import sentencepiece_model_pb2
 from glassformer.config import TokenizerConfig
 from glassformer.data.augment import rename
 from glassformer.text.tokenizer import Tokenizer, Tokenizers
+from glassformer.text.vocab import PLACEHOLDERS
 
 SIZE: Final = 16_000
 SHARES: Final = {"tatoeba": 1.0, "tatoeba-extra": 1.0, "games": 1.0, "l10n": 0.1, "europarl": 0.15}
 MONOLINGUAL: Final = ("mono.commonvoice.fr.txt.gz", "mono.commonvoice.en.txt.gz")
-PLACEHOLDERS: Final = [
-    chr(0xE000 + number) for number in range(12)
-]  # private use: they stand for tags, URLs and the like
 MULTIPLE: Final = 64  # pieces: tables of such sizes multiply fastest
 LEAST: Final = 30  # times that a piece must come to be kept for a language
 N_NAMES: Final = 40_000  # invented names, each of whose pieces counts as frequent

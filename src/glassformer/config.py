@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -168,6 +169,23 @@ class SearchConfig(Settings):
         return self
 
 
+class Calibration(Settings):
+    """How the confidence of a translation follows from its probability: linear in log-odds (Platt 1999)."""
+
+    offset: float = Field(0.0, description="log-odds of the confidence where the probability is 0.5")
+    slope: float = Field(1.0, ge=0, description="factor on the log-odds of the probability")
+
+    @staticmethod
+    def logit(probability: float) -> float:
+        """Return the log-odds of a probability, which stays finite at 0 and 1."""
+        p = min(max(probability, 1e-6), 1 - 1e-6)
+        return math.log(p / (1 - p))
+
+    def confidence(self, probability: float) -> float:
+        """Return the share of words that a reference is expected to confirm."""
+        return 1 / (1 + math.exp(-self.offset - self.slope * self.logit(probability)))
+
+
 class TranslateOptions(Settings):
     """One translation request: how to search, what must and must not appear, and what to report."""
 
@@ -303,12 +321,26 @@ class ReaderConfig(Settings):
         le=1,
         description="probability of replacing names and numbers shared by both sides with invented ones",
     )
+    mask: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="probability of replacing names, numbers, URLs and tags shared by both sides with placeholders",
+    )
     noise: NoiseConfig = NoiseConfig()
+
+    @model_validator(mode="after")
+    def _one_change(self) -> Self:
+        if self.rename + self.mask > 1:
+            raise ValueError(
+                f"rename={self.rename} and mask={self.mask} exclude each other: their sum must be at most 1"
+            )
+        return self
 
     @property
     def is_random(self) -> bool:
         """Whether epochs differ from each other."""
-        return bool(self.sample_alpha or self.join or self.rename or self.noise.is_on)
+        return bool(self.sample_alpha or self.join or self.rename or self.mask or self.noise.is_on)
 
 
 class BatchConfig(Settings):

@@ -11,19 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.config import NoiseConfig
+from glassformer.config import NoiseConfig, ReaderConfig
 from glassformer.data.augment import (
     N_DRAWS,
     add_noise,
     drop_accents,
     drop_stop,
     join_texts,
+    mask,
     rename,
     respace,
     runs,
     swap_apostrophes,
 )
 from glassformer.errors import ConfigError
+from glassformer.text.vocab import PLACEHOLDERS
 
 KINDS = list(NoiseConfig.model_fields)
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filter(str.strip)
@@ -180,3 +182,51 @@ def test_shared_names_and_numbers_are_replaced_alike(src: str, tgt: str) -> None
 def test_what_only_one_side_has_is_no_name() -> None:
     assert rename("Londres est grande.", "London is big.", 0.5) == ("Londres est grande.", "London is big.")
     assert rename("la 5e rue", "5th street", 0.5) == ("la 5e rue", "5th street")
+
+
+SHARED = (
+    "Voir https://example.org/ab?c=1 ou écrire à Marie (m@example.org) avant 2019, <b>merci</b> %s {nom}",
+    "See https://example.org/ab?c=1 or write to Marie (m@example.org) before 2019, <b>thanks</b> %s {nom}",
+)
+KEPT = ("https://example.org/ab?c=1", "Marie", "m@example.org", "2019", "<b>", "</b>", "%s", "{nom}")
+
+
+def symbols(text: str) -> list[str]:
+    return [character for character in text if character in PLACEHOLDERS]
+
+
+@given(st.floats(0, 1))
+def test_both_sides_get_the_same_placeholders(draw: float) -> None:
+    src, tgt = mask(*SHARED, draw)
+    assert sorted(symbols(src)) == sorted(symbols(tgt))
+    assert symbols(src), "something is masked whenever there is something to mask"
+    assert len(set(symbols(src))) == len(symbols(src)), "each symbol stands for one thing"
+    for text, before in ((src, SHARED[0]), (tgt, SHARED[1])):
+        plain = "".join(character for character in text if character not in PLACEHOLDERS)
+        missing = [word for word in KEPT if word not in text]
+        assert len(plain.split()) >= len(before.split()) - len(missing)
+    assert mask(*SHARED, draw) == (src, tgt)
+
+
+def test_every_kind_is_masked_and_wrapped() -> None:
+    masked, wrapped = set[str](), set[str]()
+    for number in range(3000):
+        text = mask(*SHARED, number / 3000)[0]
+        masked |= {word for word in KEPT if word not in text}
+        wrapped |= {word for word in KEPT if re.search(f"[\ue000-\ue00b]{re.escape(word)}[\ue000-\ue00b]", text)}
+    assert masked == set(KEPT)
+    assert wrapped == set(KEPT)
+
+
+def test_what_is_there_twice_or_on_one_side_stays() -> None:
+    for number in range(50):
+        src, tgt = mask("Tom voit Tom et le chat", "Tom sees Tom and the chat", number / 50)
+        assert (src.count("Tom"), tgt.count("Tom")) == (2, 2)
+        assert "chat" in src
+        assert len(symbols(src)) == len(symbols(tgt)) == 1, "alone, before or after the text"
+
+
+def test_a_pair_is_renamed_or_masked() -> None:
+    with pytest.raises(ConfigError, match=r"rename=0\.7 and mask=0\.5 exclude each other"):
+        ReaderConfig(rename=0.7, mask=0.5)
+    assert ReaderConfig(mask=0.1).is_random

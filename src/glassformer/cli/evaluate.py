@@ -1,4 +1,4 @@
-"""The command that measures quality: evaluate."""
+"""Commands that measure quality: evaluate, calibrate."""
 
 from __future__ import annotations
 
@@ -87,3 +87,42 @@ def evaluate(
         typer.echo(json.dumps(facts, ensure_ascii=False))
     else:
         show_evaluations(found, comparisons, Console())
+
+
+@app.command()
+def calibrate(
+    model: options.Model,
+    dev: Annotated[str, typer.Option("--dev", metavar="FILE", help="File of pairs to fit on.")],
+    test: Annotated[
+        str | None,
+        typer.Option("--test", metavar="FILE", help="File of pairs to measure on (default: every third of --dev)."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the reliability diagrams as a page.")
+    ] = None,
+    file_format: options.Format = "auto",
+    languages: options.Languages = None,
+    fields: options.Fields = "src,tgt",
+    swap: options.Swap = False,
+    engine: options.Engine = "auto",
+) -> None:
+    """Fit how confidence follows from probability, and write it into the model folder."""
+    from rich.console import Console
+
+    from glassformer.evaluation.calibration import calibrate as calibrate_model
+    from glassformer.evaluation.evaluation import read_test
+    from glassformer.files import check_parent, write_text
+    from glassformer.report.calibration import calibration_html, show_calibration
+
+    if html is not None:
+        check_parent(html)
+    words = [dev] if test is None else [dev, test]
+    corpora = options.corpora(words, file_format=file_format, swap=swap, fields=fields, languages=languages)
+    sets = [read_test(corpus) for corpus in corpora]
+    if test is None:  # what is measured on must not be fitted on
+        sets = [[pair for number, pair in enumerate(sets[0]) if number % 3], sets[0][::3]]
+    result = calibrate_model(model, *sets, engine=engine)
+    if html is not None:
+        write_text(html, calibration_html(Path(model).name, result))
+        _log.info("wrote %s", html)
+    show_calibration(result, Console())

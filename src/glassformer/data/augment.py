@@ -1,7 +1,8 @@
-"""Data augmentation: typing noise, invented names, joined neighbours; pure functions of texts and random numbers.
+"""Data augmentation: typing noise, invented names, placeholders, joined neighbours.
 
-Noise is applied to the source only: a carelessly typed sentence still has a careful translation. Each choice is made
-once per sentence, because people who omit one accent omit them all.
+All are pure functions of texts and random numbers. Noise is applied to the source only: a carelessly typed
+sentence still has a careful translation. Each choice is made once per sentence, because people who omit one accent
+omit them all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -17,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import NoiseConfig
+from glassformer.text.vocab import PLACEHOLDERS
 
 N_DRAWS: Final = 5  # numbers in [0, 1) that `add_noise` takes: stop, case, apostrophes, spaces, accents
 
@@ -28,6 +31,12 @@ _STOP: Final = re.compile(r"(?<![.。．])\s*[.。．।]\s*$")
 
 
 _WORD: Final = re.compile(r"\w+")
+# What goes through a translation as it is: URLs, e-mail addresses, tags, format strings, numbers, names.
+_KEPT: Final = re.compile(
+    r"(?:https?://|www\.)\S*\w|[\w.+-]+@[\w-]+\.\w+|</?[a-zA-Z][^<>]*>|%\d*\$?[sd]|\{\w*\}|\d+|[^\W\d_]\w*"
+)
+_WRAPPED: Final = 0.3  # share of masked words that keep their text between two symbols
+_ALONE: Final = 0.1  # share of masked pairs with a symbol before or after all text
 # Syllables of invented names: they sound like many languages, and there are enough of them that most names are new.
 _BEGINS: Final[list[str]] = [
     *[""] * 3, *"bcdfghjklmnprstvwyz", *"lmnrst", "br", "ch", "dr", "gr", "kl", "ph", "qu", "sh", "st", "tr",
@@ -82,6 +91,30 @@ def rename(src: str, tgt: str, draw: float, names: Sequence[str] = ()) -> tuple[
     new = {word: _number(word, draws) if word.isdecimal() else _name(draws, names) for word in sorted(shared)}
     src, tgt = (_WORD.sub(lambda found: new.get(found[0], found[0]), text) for text in (src, tgt))
     return src, tgt
+
+
+def mask(src: str, tgt: str, draw: float) -> tuple[str, str]:
+    """Replace some of what both texts share by placeholder symbols, or put symbols around it as tags are.
+
+    Names, numbers, URLs, e-mail addresses, format strings and tags count that stand once in each text. A symbol may
+    also be put before or after both texts, like a tag that belongs to no word.
+    """
+    draws = random.Random(draw)  # noqa: S311 - no secret
+    ours, theirs = (Counter(_KEPT.findall(text)) for text in (src, tgt))
+    once = [word for word, count in ours.items() if count == theirs[word] == 1 and not _is_plain(word)]
+    symbols = draws.sample(PLACEHOLDERS, len(PLACEHOLDERS))
+    new = {}
+    for word in draws.sample(once, min(len(once), draws.choice((1, 1, 2, 3)))):
+        new[word] = symbols.pop() + word + symbols.pop() if draws.random() < _WRAPPED else symbols.pop()
+    src, tgt = (_KEPT.sub(lambda found: new.get(found[0], found[0]), text) for text in (src, tgt))
+    if draws.random() < _ALONE or not new:
+        symbol, is_first = symbols.pop(), draws.choice((True, False))
+        src, tgt = (f"{symbol} {text}" if is_first else f"{text} {symbol}" for text in (src, tgt))
+    return src, tgt
+
+
+def _is_plain(word: str) -> bool:
+    return word.isalpha() and not _is_name(word)
 
 
 def _is_name(word: str) -> bool:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import CorpusConfig, ReaderConfig
-from glassformer.data.augment import N_DRAWS, add_noise, join_texts, rename, runs
+from glassformer.data.augment import N_DRAWS, add_noise, join_texts, mask, rename, runs
 from glassformer.data.formats import Faults, corpus_size, open_corpus
 from glassformer.data.lines import explain_unreadable
 from glassformer.data.pair import Pair
@@ -97,8 +97,9 @@ class PairEncoder(NamedTuple):
             targets = [join_texts(tgt[piece.start : piece.stop]) for piece in pieces]
             starts = [piece.start for piece in pieces]
             for number, i in enumerate(starts):
-                if names[i] < self.reader.rename:
-                    sources[number], targets[number] = rename(sources[number], targets[number], float(names[i]))
+                change = rename if names[i] < self.reader.rename else mask if names[i] >= 1 - self.reader.mask else None
+                if change is not None:
+                    sources[number], targets[number] = change(sources[number], targets[number], float(names[i]))
             if noise.is_on:
                 sources = [add_noise(text, draws[i, 1:], noise) for text, i in zip(sources, starts, strict=True)]
             rows = [int(chosen[piece.start]) for piece in pieces]

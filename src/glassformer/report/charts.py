@@ -1,4 +1,4 @@
-"""Charts as inline SVG: curves over updates, histograms, and a map of sentence lengths.
+"""Charts as inline SVG: curves over updates, histograms, a map of sentence lengths, reliability diagrams.
 
 A chart is a box of any width. What is drawn in it stretches with the box, strokes keep their width, and the labels are
 HTML around it, so that text keeps its size. Python draws everything: a page shows its charts without a script.
@@ -16,6 +16,7 @@ import numpy as np
 from markupsafe import Markup
 
 from glassformer.data.lengths import Bars
+from glassformer.evaluation.calibration import Reliability
 
 _MOST: Final = 240  # points of a curve; more cannot be seen
 _SIDE: Final = 1000  # units of the box on each side
@@ -144,6 +145,25 @@ def draw_length_map(joint: Sequence[Sequence[int]]) -> Markup:
     labels = [label(*tick) for label in (_x_label, _y_label) for tick in ticks]
     plot = _plot("Source length against target length", [diagonal, *cells], labels, "square")
     return _figure("Both lengths, in characters", "source to the right, target upwards; darker means more pairs", plot)
+
+
+def draw_reliability(title: str, reliability: Reliability) -> Markup:
+    """Draw the quality of sentences of similar confidence, which is on the diagonal where confidence is right."""
+    points = [(one.confidence, one.quality, one.n_sentences) for one in reliability.bins]
+    diagonal = _element("line", class_="grid", x1=0, y1=_SIDE, x2=_SIDE, y2=0)
+    corners = [f"{_number(_SIDE * x)} {_number(_SIDE * (1 - y))}" for x, y, _ in points]
+    line = _element("path", class_="alone", d="M" + "L".join(corners))
+    ticks = [(tick / 4, f"{tick / 4:g}") for tick in range(5)]
+    labels = [label(*tick) for label in (_x_label, _y_label) for tick in ticks]
+    plot = _plot(
+        f"Reliability diagram: {title}",
+        [diagonal, line, *(_dot("alone", corner) for corner in corners)],
+        labels,
+        "square",
+    )
+    return _figure(
+        title, f"expected calibration error {reliability.error:.3f}; confidence to the right, quality upwards", plot
+    )
 
 
 def bar_range(bars: Bars, i: int) -> str:

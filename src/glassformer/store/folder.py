@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from glassformer.config import ModelConfig, SearchConfig, Settings
+from glassformer.config import Calibration, ModelConfig, SearchConfig, Settings
 from glassformer.errors import GlassformerError, ModelFileError, nearest
 from glassformer.files import atomic_file, write_text
 from glassformer.model.fast.device import find_device
@@ -49,6 +49,7 @@ class About(Settings):
     tgt_lang: str = Field("", description="target language, such as en")
     tokenizer_sha256: tuple[str, ...] = Field((), description="SHA-256 of the source and target vocabularies")
     alignment: AttentionHead | None = Field(None, description="the attention head that aligns words best")
+    calibration: Calibration | None = Field(None, description="how confidence follows from probability")
     lower_capitals: bool = Field(False, description="read a sentence in ALL CAPITALS as lower case")
     search: SearchConfig | None = Field(None, description="default search settings")
     training: dict[str, str | int | float] = Field(default_factory=dict, description="figures of its training")
@@ -80,6 +81,12 @@ def save_model(model: Transformer, folder: str | Path, about: About | None = Non
         raise ModelFileError(f"{folder} cannot be created: {error.strerror}") from None
     write_weights(folder / WEIGHTS, dict(model.named_parameters()), error=ModelFileError)
     write_text(folder / CONFIG, json.dumps(config, indent=2) + "\n", error=ModelFileError)
+
+
+def write_about(folder: Path, about: About) -> None:
+    """Replace what `config.json` says about a model; its shape and weights stay."""
+    config = read_config(folder).model_copy(update={"about": about})
+    write_text(folder / CONFIG, json.dumps(config.model_dump(mode="json"), indent=2) + "\n", error=ModelFileError)
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor], *, error: type[GlassformerError]) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from glassformer.config import Calibration
 from glassformer.text.tokenizer import Span
 
 
@@ -55,6 +56,7 @@ class Translation(NamedTuple):
     src: str
     text: str
     sentences: tuple[Sentence, ...]  # none if there is nothing to translate
+    calibration: Calibration | None = None
 
     @property
     def log_prob(self) -> float:
@@ -69,6 +71,11 @@ class Translation(NamedTuple):
 
     @property
     def confidence(self) -> float:
+        """The share of its words that a reference would confirm, as calibrated; else the probability."""
+        return self.probability if self.calibration is None else self.calibration.confidence(self.probability)
+
+    @property
+    def probability(self) -> float:
         """The geometric mean of the probabilities of all tokens."""
         n_tokens = sum(sentence.hypotheses[0].n_tokens for sentence in self.sentences)
         return math.exp(self.log_prob / max(n_tokens, 1))

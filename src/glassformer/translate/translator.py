@@ -214,7 +214,9 @@ class Translator:
         encoded = encode([segment for segments in segmented for segment in segments if not segment.is_space])
         found = iter(RetryingSearch(self._engines, encode, self.tokenizers.tgt, options, request).search(encoded))
         return [
-            assemble(text, fill(segments, found), self.tokenizers, options, self.read)
+            assemble(text, fill(segments, found), self.tokenizers, options, self.read)._replace(
+                calibration=self.about.calibration
+            )
             for text, segments in zip(texts, segmented, strict=True)
         ]
 
