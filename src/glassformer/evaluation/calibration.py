@@ -96,9 +96,9 @@ def fit(probabilities: NDArray[np.float64], quality: NDArray[np.float64]) -> Cal
     if len(quality) < _MIN_SENTENCES:
         raise DataError(f"calibration needs at least {_MIN_SENTENCES} sentences, got {len(quality)}")
     x = np.stack([np.ones_like(quality), [Calibration.logit(p) for p in probabilities]], axis=1)  # (N, 2)
-    weights = np.array([0.0, 1.0])
+    weights = np.zeros(2)
     for _ in range(_STEPS):
-        predicted = 1 / (1 + np.exp(-x @ weights))
+        predicted = (1 + np.tanh(x @ weights / 2)) / 2  # the logistic function, without overflow
         gradient = x.T @ (predicted - quality) + _RIDGE * weights
         curvature = (x * (predicted * (1 - predicted))[:, None]).T @ x + _RIDGE * np.eye(2)
         weights = weights - np.linalg.solve(curvature, gradient)
