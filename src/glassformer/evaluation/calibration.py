@@ -102,7 +102,9 @@ def fit(probabilities: NDArray[np.float64], quality: NDArray[np.float64]) -> Cal
         gradient = x.T @ (predicted - quality) + _RIDGE * weights
         curvature = (x * (predicted * (1 - predicted))[:, None]).T @ x + _RIDGE * np.eye(2)
         weights = weights - np.linalg.solve(curvature, gradient)
-    return Calibration(offset=float(weights[0]), slope=max(float(weights[1]), 0.0))
+    if weights[1] <= 0:  # the probability says nothing: the mean is the best that can be said
+        return Calibration(offset=Calibration.logit(float(quality.mean())), slope=0.0)
+    return Calibration(offset=float(weights[0]), slope=float(weights[1]))
 
 
 def reliability(confidences: NDArray[np.float64], quality: NDArray[np.float64]) -> Reliability:
