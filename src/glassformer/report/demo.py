@@ -62,7 +62,7 @@ def _activation() -> str:
     script = Path(sys.executable).with_name("activate")
     if shutil.which("glassformer") or not script.exists():
         return ""
-    return f"  {f'source {os.path.relpath(script)}':<49} first, to put the command on your path\n"
+    return f"  {f'source {os.path.relpath(script)}':<49} first: puts it on your path\n"
 
 
 def looked_at(found: Translation, width: int = 76) -> Text:
