@@ -33,7 +33,7 @@ Thibault Virginie Zoé Mehmet Giulia Björn Ingrid Oksana Dmitri Priya Rajesh Kw
 Thiago Olga Svetlana Leila Nadia Omar Samir Ngozi Lars Freya Aoife Duncan Gareth Brenda Gladys Norman Wendy
 Yolanda Zachary Abigail Caleb Isabella Logan Natalie Olivia Tyler Lyon Toulouse Lille Nairobi Lagos
 """.split()  # noqa: SIM905
-TEST_SETS: Final = ("tatoeba.dev", "tatoeba.devtest", "l10n.dev")
+TEST_SETS: Final = ("flores.dev", "news.dev", "tatoeba.dev", "tatoeba.devtest", "l10n.dev")
 VARIANTS: Final[dict[str, Callable[[str], str]]] = {
     "as it stands": lambda text: text,
     "without the final stop": drop_stop,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from functools import cache
 
 import numpy as np
@@ -15,10 +16,12 @@ from glassformer.config import ModelConfig, TokenizerConfig
 from glassformer.model.decoder import DecoderLayer
 from glassformer.model.trace import look
 from glassformer.model.transformer import Transformer
-from glassformer.store.folder import AttentionHead
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.store.folder import AttentionHead, load_model, read_config
+from glassformer.store.registry import find_model
+from glassformer.text.tokenizer import Tokenizer, Tokenizers
 from glassformer.text.vocab import EOS
 from glassformer.translate.alignment import (
+    align_words,
     alignment_layer,
     alignment_weights,
     choose_head,
@@ -27,6 +30,7 @@ from glassformer.translate.alignment import (
     word_alignment,
     word_pieces,
 )
+from glassformer.translate.translator import Translator
 
 VOCAB = 60
 WORDS = 40
@@ -132,3 +136,14 @@ def test_one_head_aligns_or_the_mean_of_all() -> None:
     assert torch.equal(alignment_weights(weights[0], head), weights[0, 2])
     assert torch.equal(alignment_weights(weights[0], None), weights[0].mean(dim=0))
     assert [alignment_layer(planted(0, 0), one) for one in (head, None)] == [0, 2]
+
+
+def test_given_translations_are_aligned_as_ours_are() -> None:
+    folder = find_model("fr-en")
+    head = read_config(folder).about.alignment
+    with Translator.load(folder, engine="torch") as translator:
+        found = translator.results("Il fait beau aujourd'hui, mais il pleuvra demain.", alignment=True)
+    links = align_words(load_model(folder), Tokenizers.load(folder), found.src, found.text, head)
+    words = [[m.span() for m in re.finditer(r"\S+", text)] for text in (found.src, found.text)]
+    assert [(words[0][s], words[1][t]) for s, t in links] == list(found.alignment)
+    assert len(links) > 5

@@ -20,7 +20,7 @@ from glassformer.model.scope import Scope
 from glassformer.model.trace import Watcher
 from glassformer.model.transformer import Transformer
 from glassformer.store.folder import AttentionHead
-from glassformer.text.tokenizer import Span
+from glassformer.text.tokenizer import Span, Tokenizers
 from glassformer.text.vocab import EOS, PAD
 
 _COMPARED: Final = 500  # pairs that heads are compared on
@@ -107,6 +107,19 @@ def word_alignment(
         if weights[best] >= _MIN_WEIGHT:
             links.append((best, number))
     return sorted(links)
+
+
+@torch.inference_mode()
+def align_words(
+    model: Transformer, tokenizers: Tokenizers, src: str, tgt: str, head: AttentionHead | None = None
+) -> list[tuple[int, int]]:
+    """Link the words of a given translation to those of its source, as (source word, target word)."""
+    watcher = Watcher(f"dec.{alignment_layer(model, head)}.cross.weights")
+    batch = collate([tokenizers.src.encode(src)], [tokenizers.tgt.encode(tgt)], model.start_id)
+    model.decode(batch.tgt_in, model.encode(batch.src), Scope(watcher))
+    attention = alignment_weights(watcher.kept[0], head)[0, :-1, :-1].float().cpu().numpy()  # without end marks
+    words = [word_pieces(text, side.spans(text)) for text, side in zip((src, tgt), tokenizers, strict=True)]
+    return word_alignment(attention, *words)
 
 
 def pharaoh(links: Sequence[tuple[int, int]]) -> str:
