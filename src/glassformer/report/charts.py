@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
 from glassformer.data.lengths import Bars
-from glassformer.evaluation.calibration import Reliability
+
+if TYPE_CHECKING:
+    from glassformer.evaluation.calibration import Reliability  # loads torch, which the doctor does not need
 
 _MOST: Final = 240  # points of a curve; more cannot be seen
 _SIDE: Final = 1000  # units of the box on each side
